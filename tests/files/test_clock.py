@@ -43,7 +43,7 @@ def require(one: Recording) -> Clock:
     return one.clock
 
 
-def test_stamps_that_wander_about_the_dt_of_an_attribute_are_what_counts(read):
+def test_stamps_that_wander_about_a_stated_dt_are_used(read):
     stamps = np.arange(ROWS) * 0.02 + np.array([0, 1, -1, 1, 0, 0]) * 1e-4
     found = require(read({"dt": 0.02}, times=stamps))
     assert found.step is None
@@ -106,7 +106,7 @@ def test_steps_of_every_shape_give_the_times_of_the_rows(read, dt, expected):
         ([0, 1, np.nan, 3, 4, 5], "not finite"),
     ],
 )
-def test_stamps_that_are_not_strictly_increasing_are_refused_where_they_are_used(
+def test_stamps_that_do_not_increase_are_refused_when_used(
     read, values, words
 ):
     found = require(read(times=np.array(values, float)))
@@ -117,12 +117,12 @@ def test_stamps_that_are_not_strictly_increasing_are_refused_where_they_are_used
 
 
 @pytest.mark.parametrize("dt", [-0.1, 0.0, np.inf, [0.1, 0.1, -0.1, 0.1, 0.1]])
-def test_steps_that_are_not_positive_are_refused_where_they_are_used(read, dt):
+def test_steps_that_are_not_positive_are_refused_when_used(read, dt):
     with pytest.raises(InputError, match="not positive and finite"):
         require(read(dt=dt)).row_times()
 
 
-def test_times_further_away_are_used_where_those_beside_do_not_exist(tmp_path):
+def test_times_of_groups_above_are_used_without_nearer_ones(tmp_path):
     with h5py.File(tmp_path / "in.h5", "w") as file:
         file["run/position"] = np.zeros((ROWS, 1))
         file["run/deep/position"] = np.zeros((ROWS, 1))
@@ -167,7 +167,7 @@ def test_statements_of_one_group_that_disagree_are_an_error(read):
 
 @pytest.mark.parametrize("name", ["fps", "rate", "control_freq", "fs", "mocap_framerate"])
 @pytest.mark.parametrize("value", [25, np.array([25]), np.array([[25.0]]), np.float32(25)])
-def test_a_rate_is_an_attribute_a_number_or_an_array_of_one(read, name, value):
+def test_rates_are_attributes_numbers_or_arrays_of_one_number(read, name, value):
     assert require(read({name: value})).step == 0.04
     assert require(read({}, **{name: value})).step == 0.04
 
@@ -238,7 +238,7 @@ def test_options_name_a_time(tmp_path, monkeypatch):
                 clock_from_options(files.with_reading(Reading(**options)))
 
 
-def test_the_error_of_a_file_without_times_suggests_increasing_numbers_of_a_similar_name(tmp_path):
+def test_a_file_without_times_suggests_increasing_datasets_of_similar_names(tmp_path):
     with h5py.File(tmp_path / "in.h5", "w") as file:
         file["actions"], file["time_stamps"] = np.zeros((5, 2)), np.arange(5) * 0.1
         file["timeouts"] = np.zeros(5, np.uint8)

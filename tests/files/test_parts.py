@@ -62,7 +62,7 @@ def chunked(path: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", [npy, fortran, stored, deflated, contiguous, chunked])
-def test_parts_in_any_order_have_the_values_of_the_array(tmp_path, kind):
+def test_parts_of_arrays_are_the_same_in_any_order(tmp_path, kind):
     source = parse_source(str(tmp_path / kind(tmp_path)))
     with open_arrays(source.path) as file:
         array = file.require(source.dataset or "")

@@ -42,7 +42,7 @@ def only(sets: list[Recording]) -> Recording:
     return one
 
 
-def test_a_named_array_goes_by_the_last_part_of_its_name(read):
+def test_a_named_array_is_called_by_its_last_part(read):
     rows = RANDOM.standard_normal((9, 8))
     write("in.h5", obs__joint_pos=rows, joint_names=[f"j{i}" for i in range(8)])
     one = only(read("in.h5:obs/joint_pos[:7]"))
@@ -86,7 +86,7 @@ def test_a_group_is_the_trajectories_below_it(read):
         read("in.h5:data/demo_2/obs")
 
 
-def test_a_name_that_only_groups_have_is_that_array_of_every_trajectory(read):
+def test_a_name_within_groups_means_the_array_of_every_trajectory(read):
     names = ["run/demo_0", "run/demo_2", "run/demo_10"]
     with h5py.File("in.h5", "w") as file:
         for rows, name in enumerate(names, 5):
@@ -107,7 +107,7 @@ def test_a_name_that_only_groups_have_is_that_array_of_every_trajectory(read):
 
 
 @pytest.mark.parametrize("source", ["in.h5", "in.h5:ep*/position", "in.h5:position"])
-def test_an_array_of_one_axis_is_a_trajectory_of_one_dof(read, source):
+def test_an_array_with_one_axis_is_one_dof(read, source):
     write("in.h5", ep0__position=np.arange(50.0), ep1__position=np.arange(40.0), ep0__times=T[:50],
           limits__velocity=np.ones(7))  # fmt: skip
     groups = read(source)
@@ -138,7 +138,7 @@ def test_episodes_are_found_with_the_rows_of_their_companions(read):
     assert len(read("in.h5", layout="plain")) == 1
 
 
-def test_demonstrations_have_the_time_of_their_file_unless_they_have_their_own(read):
+def test_demonstrations_without_times_use_the_times_of_their_file(read):
     writers.robomimic(Path("in.h5"), GIVEN)
     with h5py.File("in.h5", "r+") as file:
         file["data/demo_3/dt"] = 0.125
@@ -151,7 +151,7 @@ def test_demonstrations_have_the_time_of_their_file_unless_they_have_their_own(r
     assert not named[0].commands
 
 
-def test_units_are_those_stated_or_those_that_the_position_implies(read):
+def test_units_are_stated_or_implied_by_the_position(read):
     rows = RANDOM.standard_normal((4, 9, 2))
     write("in.h5", position=rows, velocity=rows, jerk=rows)
     with h5py.File("in.h5", "r+") as file:
@@ -192,7 +192,7 @@ def test_many_files_are_read_with_few_open(tmp_path, monkeypatch, ending):
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_packed_archives_are_kept_within_the_memory_and_larger_arrays_refused(
+def test_packed_archives_stay_within_memory_and_larger_arrays_are_refused(
     tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

@@ -94,7 +94,7 @@ def test_a_window_has_the_rows_and_times_of_its_trajectory(read):
         )
 
 
-def test_padded_trajectories_are_cut_to_their_lengths_and_stay_in_their_order(read):
+def test_padded_trajectories_are_cut_to_their_lengths_in_their_order(read):
     values = RANDOM.standard_normal((40, 9, 2))
     lengths = RANDOM.integers(1, 10, 40)
     np.savez("in.npz", position=values, lengths=lengths, times=np.sort(RANDOM.random((40, 9))))
@@ -140,7 +140,7 @@ def test_an_array_has_the_clock_and_mode_of_its_own(read):
 
 
 @pytest.mark.parametrize("stated", [{}, {"dt": 0.1}])
-def test_start_stamps_are_those_of_the_trajectories_that_are_taken(read, stated):
+def test_start_stamps_follow_the_selected_trajectories(read, stated):
     firsts = np.array([100.0, 200, 300, 400, 500, 600, 700])
     np.savez(
         "in.npz", position=np.zeros((7, 9, 2)), times=firsts[:, None] + 0.1 * np.arange(9), **stated
@@ -177,7 +177,7 @@ def test_a_group_without_a_fitting_clock_leaves_the_others_theirs(read):
             np.testing.assert_array_equal(block.arrays["position"].read()[k], positions[number])
 
 
-def test_trajectories_that_cannot_be_used_keep_their_numbers_and_leave_the_others(read):
+def test_trajectories_with_faults_keep_their_numbers_among_the_others(read):
     positions = write("in.h5", [*CLOCKS])
     parts = read("in.h5")
     for bad in ({3}, {0, 5, 6}, set(range(12))):

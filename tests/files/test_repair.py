@@ -12,7 +12,7 @@ TURN = 2 * np.pi
 
 
 @pytest.mark.parametrize("kind", ["noise", "walk", "wrapped", "wrapped degrees", "faults"])
-def test_jumps_are_those_of_a_close_look_at_all_columns(kind):
+def test_jumps_equal_those_of_a_full_search(kind):
     random, found = np.random.default_rng(3), 0
     for _ in range(200):
         batch, rows, dofs = random.integers(1, 6), random.integers(2, 60), random.integers(1, 5)
