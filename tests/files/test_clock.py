@@ -106,9 +106,7 @@ def test_steps_of_every_shape_give_the_times_of_the_rows(read, dt, expected):
         ([0, 1, np.nan, 3, 4, 5], "not finite"),
     ],
 )
-def test_stamps_that_do_not_increase_are_refused_when_used(
-    read, values, words
-):
+def test_stamps_that_do_not_increase_are_refused_when_used(read, values, words):
     found = require(read(times=np.array(values, float)))
     assert [fault for fault in found.faults() if words in fault.what]
     with pytest.raises(InputError, match=words):

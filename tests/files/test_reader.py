@@ -192,9 +192,7 @@ def test_many_files_are_read_with_few_open(tmp_path, monkeypatch, ending):
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_packed_archives_stay_within_memory_and_larger_arrays_are_refused(
-    tmp_path, monkeypatch
-):
+def test_packed_archives_stay_within_memory_and_larger_arrays_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, mebibytes in (("a", 40), ("b", 40), ("c", 70)):
         values = np.zeros((mebibytes, 1 << 17, 1))

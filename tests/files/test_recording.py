@@ -156,7 +156,7 @@ def test_start_stamps_follow_the_selected_trajectories(read, stated):
         stamps, unit = whole.take(places).start_stamps()
         np.testing.assert_array_equal(stamps, every[places])
         assert unit == "s"
-        taken, _ = whole.take(places).start_stamps(of_rows=True)
+        taken, _ = whole.take(places).start_stamps(skip_start=True)
         np.testing.assert_allclose(taken, of_rows[places], rtol=1e-15)
     np.testing.assert_array_equal(one.take([4, 2]).start_stamps()[0], [500, 300])
 

@@ -141,7 +141,8 @@ def test_units_for_each_dof_of_the_file_are_picked_with_the_dofs(trajcli, folder
 def test_stamps_in_a_unit_that_only_the_option_says(trajcli, folder):
     stamps = np.arange(31) * 20
     write("in.h5", actions=ACTIONS, times=stamps)
-    assert "--units ms or --units ns reads them" in trajcli("integrate in.h5 --start zero -o a.h5").err
+    unconverted = trajcli("integrate in.h5 --start zero -o a.h5")
+    assert "--units ms or --units ns reads them" in unconverted.err
     result = trajcli("integrate in.h5 --start zero -o out.h5 --units deg,ms")
     assert "dt 0.02 s, from time stamps in.h5:/times, in ms" in result.out
     close(read_h5("out.h5")["time"], np.arange(31) * 0.02, rtol=1e-15)

@@ -43,7 +43,7 @@ def cut_to_window(
         every = np.broadcast_to(times - times[:, :1], recording.shape[:2])
         lines += [line[:rows] for line, rows in zip(every, recording.lengths, strict=True)]
     ends = np.array([np.fmax.reduce(line, initial=0.0) for line in lines])
-    starts, unit = whole.start_stamps(of_rows=True), unit_of_size(bounds[0])
+    starts, unit = whole.start_stamps(skip_start=True), unit_of_size(bounds[0])
     reached = f"times within 0 to {ends.max():.9g} s from the first row"
     if starts is not None:
         last = add_seconds(starts[0], ends, starts[1]).max()

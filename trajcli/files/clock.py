@@ -396,15 +396,17 @@ class Clock:
             elapsed = np.concatenate([elapsed, elapsed[:, -1:] + steps[:, -1:]], axis=1)
         return elapsed[:, int(after) :][:, : self.count]
 
-    def first_stamps(self, trajectories: Numbers, of_rows: bool = False) -> npt.NDArray[Any] | None:
+    def first_stamps(
+        self, trajectories: Numbers, skip_start: bool = False
+    ) -> npt.NDArray[Any] | None:
         """Reads the first stamps of trajectories as the source has them; None without any.
 
-        of_rows: for actions with one stamp more than rows, takes the stamp of the first row.
+        skip_start: for actions with one stamp more than rows, takes the stamp of the first row.
         """
         if self.absolute is None:
             return None
         batch, stamps = self.absolute.shape
-        column = max(stamps - self.count, 0) if of_rows and self.count else 0
+        column = max(stamps - self.count, 0) if skip_start and self.count else 0
         chosen = trajectories if batch > 1 else range(1)
         first = np.ravel(self.absolute.select(chosen, range(column, column + 1)).read())
         return np.broadcast_to(first, len(trajectories))

@@ -258,7 +258,7 @@ class Recording:
         fault: why they cannot be used.
         notes: how the file was read, where a user may expect something else.
         parts: the recordings that were joined; none for one group.
-        part_of: the index of the part of each trajectory [B].
+        part_indices: the index of the part of each trajectory [B].
         begins: the number of the first trajectory of each part.
     """
 
@@ -300,7 +300,7 @@ class Recording:
     fault: Fault | None = None
     notes: Sequence[str] = ()
     parts: Sequence[Recording] = ()
-    part_of: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    part_indices: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     begins: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
@@ -363,7 +363,7 @@ class Recording:
 
     def part(self, k: int) -> Recording:
         """Finds the recording of one group that holds the k-th trajectory."""
-        return self.parts[self.part_of[k]] if self.parts else self
+        return self.parts[self.part_indices[k]] if self.parts else self
 
     def locate(self, k: int, name: str = "") -> tuple[Place, int]:
         """Finds the place of an array of the k-th trajectory, and its number there."""
@@ -417,7 +417,7 @@ class Recording:
         """Lists the recordings of one group that hold these trajectories, else the first one."""
         if not self.parts:
             return [self]
-        return [self.parts[k] for k in sorted({*self.part_of.tolist()})] or [self.parts[0]]
+        return [self.parts[k] for k in sorted({*self.part_indices.tolist()})] or [self.parts[0]]
 
     @property
     def paths(self) -> list[str]:
@@ -508,7 +508,7 @@ class Recording:
             return self
         padded = len(lengths) > 0 and bool((lengths < len(rows)).any())
         arrays, array_indices, array_rows = self.arrays, indices, rows
-        parts = self.part_of[indices] if self.parts else self.part_of
+        parts = self.part_indices[indices] if self.parts else self.part_indices
         # trajectories of one group are read from the arrays of the group, whose places messages
         # name, and not from the arrays that were joined
         if len(parts) and (parts == parts[0]).all():
@@ -526,7 +526,7 @@ class Recording:
             lengths=np.minimum(lengths, len(rows)),
             numbers=self.numbers[indices],
             group_indices=self.group_indices[indices],
-            part_of=parts,
+            part_indices=parts,
             first_row=self.first_row + rows.start,
             row_numbers=numbers,
             own_clock=clock,
@@ -549,10 +549,10 @@ class Recording:
             yield self.own_clock, range(len(self))
             return
         # a group is cut to the rows that it has: joined arrays are as long as the longest
-        edges, last = np.flatnonzero(np.diff(self.part_of)) + 1, self.first_row + self.rows
+        edges, last = np.flatnonzero(np.diff(self.part_indices)) + 1, self.first_row + self.rows
         for begin, end in pairwise([0, *edges.tolist(), len(self)]):
             if end:
-                k = self.part_of[begin]
+                k = self.part_indices[begin]
             else:  # without trajectories there are the rows of the longest
                 k = max(range(len(self.parts)), key=lambda k: self.parts[k].rows)
             part, indices = self.parts[k], self.numbers[begin:end] - self.begins[k]
@@ -596,7 +596,7 @@ class Recording:
     def usable(self) -> tuple[Recording, dict[str, Fault]]:
         """Separates the trajectories that can be used from the faults of the others by name."""
         part_faults = [part.fault for part in self.members]
-        indices = self.part_of.tolist() if self.parts else [0] * len(self)
+        indices = self.part_indices.tolist() if self.parts else [0] * len(self)
         faults = [part_faults[k] for k in indices]
         bad = {self.title(k): fault for k, fault in enumerate(faults) if fault is not None}
         return (self.take(np.array([x is None for x in faults], bool)) if bad else self), bad
@@ -615,8 +615,8 @@ class Recording:
         if not self.parts:
             yield self, np.arange(len(self))
             return
-        for k in sorted({*self.part_of.tolist()}):
-            indices = np.flatnonzero(self.part_of == k)
+        for k in sorted({*self.part_indices.tolist()}):
+            indices = np.flatnonzero(self.part_indices == k)
             part = self.parts[k].take(self.numbers[indices] - self.begins[k])
             start, goal = self.start.take(indices), self.goal.take(indices)
             yield replace(part, start=start, goal=goal), indices
@@ -658,17 +658,18 @@ class Recording:
         return None
 
     def start_stamps(
-        self, relative: bool = False, of_rows: bool = False
+        self, relative: bool = False, skip_start: bool = False
     ) -> tuple[Array, str] | None:
         """Reads the first stamp [B] of each trajectory as its source has it, and their unit.
 
-        of_rows: for actions with one stamp more than rows, takes the stamp of the first row. None
-        where not all have stamps of one unit, or where all are 0 and they may not be ``relative``.
+        skip_start: for actions with one stamp more than rows, takes the stamp of the first row.
+        None where not all have stamps of one unit, or where all are 0 and they may not be
+        ``relative``.
         """
         # all or none: stamps of some trajectories would mix two clocks in one table
         known, units = list[Array](), set[str]()
         for clock, indices in self._group_clocks():
-            first = None if clock is None else clock.first_stamps(range(len(indices)), of_rows)
+            first = None if clock is None else clock.first_stamps(range(len(indices)), skip_start)
             if clock is None or first is None:
                 return None
             known.append(first)
@@ -692,7 +693,7 @@ class Recording:
         Small groups with equally many rows are read together, so that there are few blocks. size:
         the bytes of one array of a block. rows: how many rows are computed of each trajectory.
         """
-        parts = self.part_of if self.parts else np.zeros(len(self), np.int64)
+        parts = self.part_indices if self.parts else np.zeros(len(self), np.int64)
         breaks = np.flatnonzero((np.diff(parts) != 0) | (np.diff(self.lengths) != 0)) + 1
         begin = block_bytes = 0
         block_kind: Any = None
@@ -1055,7 +1056,7 @@ def join(recordings: Sequence[Recording]) -> Recording:
         goal=_join_states("goal", [part.goal for part in recordings], batches),
         fault=None,
         parts=tuple(recordings),
-        part_of=np.repeat(np.arange(len(recordings)), batches),
+        part_indices=np.repeat(np.arange(len(recordings)), batches),
         begins=np.cumsum([0, *batches[:-1]]),
     )
 

@@ -68,7 +68,8 @@ class Batch:
     def check(self, begin: int, inputs: Inputs) -> None:
         """Raises InputError for the values of a block that begins at trajectory ``begin``."""
         faults, end = value_faults(inputs, inputs.allow_nonfinite), begin + len(inputs.actions)
-        parts, inside = self.recording.part_of[begin:end], self.recording.group_indices[begin:end]
+        parts = self.recording.part_indices[begin:end]
+        inside = self.recording.group_indices[begin:end]
         if faults and (
             (parts != parts[:1]).any()
             or self.recording.part(begin).file.members

@@ -248,7 +248,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
             what = f"up to {-late.min():.3g} s before the last row, which is in motion"
             remarks.append(Note(f"the new rows end {what}: none is held after it"))
         jumps, said = TurnJumps(recording), Report()
-        clock, stamps = recording.start_stamps(of_rows=not holding), None
+        clock, stamps = recording.start_stamps(skip_start=not holding), None
         if new is not None:
             stamps = placed(new, good, clock, ends, slack)
             inside = np.flatnonzero(stamps.counts)

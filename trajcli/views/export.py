@@ -173,7 +173,7 @@ class Export:
     def stamps(self, block: Recording) -> tuple[Array, str]:
         """Returns the stamps [b, rows] as the source has them, and their unit. Raises InputError
         where it has none."""
-        first, unit = block.start_stamps(of_rows=True) or (None, "")
+        first, unit = block.start_stamps(skip_start=True) or (None, "")
         if first is None:
             what, found = "no stamps of a clock", "times from 0" if self.timed else "no times"
             hint = "leave it out: t is then the time as SOURCE has it"
@@ -528,7 +528,7 @@ def _describe(chosen: Export, out: Path) -> Description:
     elif chosen.timed:
         shared = step is not None or len(lengths) == 1
         variables.append(time_variable(shared, unit=unit))
-        variables += stamp_variables(batch.start_stamps(of_rows=True))
+        variables += stamp_variables(batch.start_stamps(skip_start=True))
     source = batch.source.relative_text(os.path.realpath(out.parent))
     attributes: dict[str, Any] = {"source": source, "trajcli_version": __version__}
     if chosen.commands is not None:

@@ -107,7 +107,7 @@ def paired_times(first: Recording, second: Recording) -> PairedTimes:
     for side in (first, second):
         if side.clock is not None and side.clock.contradiction is not None:
             raise InputError(side.clock.contradiction)
-        stamps, unit = side.start_stamps(of_rows=True) or (np.array([np.nan]), "s")
+        stamps, unit = side.start_stamps(skip_start=True) or (np.array([np.nan]), "s")
         if np.isfinite(stamps).all():
             starts.append([exact_seconds(stamp, unit) for stamp in stamps])
             if stamps.dtype.kind == "f":
