@@ -561,7 +561,7 @@ def equal_step(
         mean = float(wide[0, last] - wide[0, 0]) / max(last, 1)
         if not (math.isfinite(mean) and mean > 0):
             return None
-        rounding = 4 * float(_spacing(stamps, kind))
+        rounding = 4 * _spacing(stamps, kind)
 
         def fits(step: float) -> bool:
             for begin in range(0, count, _FEW):  # in parts, as bags are too large to copy
@@ -582,12 +582,12 @@ def equal_step(
     return next((step for step in candidates if fits(step)), mean)
 
 
-def _spacing(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None) -> Any:
+def _spacing(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None) -> float:
     """Finds the rounding of the largest stamp, of integers that of float64."""
     largest = max(abs(float(np.nanmin(stamps))), abs(float(np.nanmax(stamps))))
     kind = kind or stamps.dtype
     small = kind.kind == "f" and kind.itemsize < 8
-    return np.spacing(np.asarray(largest, kind if small else np.float64))
+    return float(np.spacing(np.asarray(largest, kind if small else np.float64)))
 
 
 def reconcile(steps: Clock | None, stamps: Clock | None) -> Clock | None:
@@ -605,7 +605,7 @@ def reconcile(steps: Clock | None, stamps: Clock | None) -> Clock | None:
     # steps and stamps were rounded each for itself: four spacings of the stamps, as in equal_step
     slack, values = 0.0, stamps.values
     if values is not None:
-        slack = 4 * float(_spacing(np.asarray(values), stamps.converted_from))
+        slack = 4 * _spacing(np.asarray(values), stamps.converted_from)
     agree = not 1 < stored.shape[1] < count
     if agree:
         # padding of stamps is NaN, and says nothing

@@ -134,7 +134,7 @@ def _find_groups(files: Files, sources: Sequence[str], actions: bool, as_stored:
         opened,
         lambda pair: (object() if pair[1].dataset or separate else joining(pair[0]), pair[1].dofs),
     )
-    found: list[tuple[int, _Groups]] = []
+    numbered: list[tuple[int, _Groups]] = []
     for _, run in runs:
         (file, source), *others = run
         if others:
@@ -142,12 +142,12 @@ def _find_groups(files: Files, sources: Sequence[str], actions: bool, as_stored:
         groups = _groups_of_file(files, file, source, actions)
         if file.family == "ros" and (actions or not as_stored):
             require_one_topic([group for group, _ in groups])
-        found.append((parts.index(source), groups))
+        numbered.append((parts.index(source), groups))
     for part, fault in unread.items():  # raised where the trajectory is used
-        like, name = found[0][1][0][0], part.path.stem
+        like, name = numbered[0][1][0][0], part.path.stem
         member = like.member._replace(name=name) if like.member else Member(name, name)
-        found.append((parts.index(part), [(replace(like, member=member), fault)]))
-    every = [pair for _, groups in sorted(found, key=lambda pair: pair[0]) for pair in groups]
+        numbered.append((parts.index(part), [(replace(like, member=member), fault)]))
+    every = [pair for _, groups in sorted(numbered, key=lambda pair: pair[0]) for pair in groups]
     if files.reading.skip_rows and all(group.file.family != "csv" for group, _ in every):
         skipped = "--skip-rows leaves out lines of tables of text"
         files.report.add(f"{skipped}, and {every[0][0].file.path} is none")
@@ -478,7 +478,7 @@ def _plain_groups(file: Catalogue, source: Source, actions: bool) -> list[ArrayG
     # a pattern of groups stands for those below them
     below = file.match(name, groups=True) if name is not None and "*" in name else []
     if name is not None and not below and not file.has_group(name):
-        paths = _paths(file, name)
+        paths = _match_paths(file, name)
         common = _common_name(file, paths)
         return [
             ArrayGroup(file, path, {common or path: find_array(file, path)}, named=True,
@@ -486,7 +486,7 @@ def _plain_groups(file: Catalogue, source: Source, actions: bool) -> list[ArrayG
             for path in paths
         ]  # fmt: skip
     prefixes = [f"{path.strip('/')}/" if path else "" for path in below or [name or ""]]
-    groups = [group for prefix in prefixes for group in _recognised(file, prefix)]
+    groups = [group for prefix in prefixes for group in _known_groups(file, prefix)]
     if actions and "request" not in file.attributes():
         groups = [group for group in groups if group.acting]
     return groups or [
@@ -496,7 +496,7 @@ def _plain_groups(file: Catalogue, source: Source, actions: bool) -> list[ArrayG
     ]
 
 
-def _paths(file: Catalogue, name: str) -> list[str]:
+def _match_paths(file: Catalogue, name: str) -> list[str]:
     """Finds the datasets that a name or pattern means; a name that only groups have means the
     dataset of every group."""
     head = name.partition(",")[0]
@@ -505,8 +505,8 @@ def _paths(file: Catalogue, name: str) -> list[str]:
         # a pattern like * matches times and lengths, too: these are left out if anything remains
         last = {path: path.rpartition("/")[2].lower() for path in paths}
         dofs = (p for p in paths if last[p] not in BESIDE and not role(last[p]))
-        return [path for path in dofs if find_array(file, path).numeric] or paths
-    groups = dict.fromkeys(known.group for known in _recognised(file, "") if known.group)
+        return [path for path in dofs if array_at(file, path).numeric] or paths
+    groups = dict.fromkeys(known.group for known in _known_groups(file, "") if known.group)
     paths = [f"{group}/{head.strip('/')}" for group in groups]
     if all(file.get(path) is None for path in paths):  # groups without any known array
         paths = [path for path in file.names() if path.endswith(f"/{head.strip('/')}")]
@@ -529,7 +529,7 @@ def _common_name(file: Catalogue, paths: Sequence[str]) -> str:
     return stems.pop() or "data" if len(stems) == 1 else kinds.pop() or "data"
 
 
-def _recognised(file: Catalogue, prefix: str) -> Iterator[ArrayGroup]:
+def _known_groups(file: Catalogue, prefix: str) -> Iterator[ArrayGroup]:
     """Yields the arrays of one shape in each group of the file that are known by their names."""
     groups: dict[str, dict[str, str]] = {}
     direct = (prefix + name for name in file.children(prefix))  # names() follows no links
@@ -538,7 +538,7 @@ def _recognised(file: Catalogue, prefix: str) -> Iterator[ArrayGroup]:
         known = last in QUANTITIES or last in ACTIONS or last in ROTATIONS
         if known and path.startswith(prefix) and group.rpartition("/")[2] not in STATES:
             groups.setdefault(group, {})[last] = path
-    found: list[dict[str, Dataset]] = []
+    same_shape: list[dict[str, Dataset]] = []
     for paths in groups.values():
         by_shape: dict[tuple[int, ...], dict[str, Dataset]] = {}
         for last in (*ACTIONS, *QUANTITIES, *ROTATIONS):
@@ -553,10 +553,10 @@ def _recognised(file: Catalogue, prefix: str) -> Iterator[ArrayGroup]:
             state = len(shape) == 1 and shape[0] < 8
             if stored is not None and len(shape) in axes and not state:
                 by_shape.setdefault((*kind, *shape), {})[paths[last]] = stored
-        found += by_shape.values()
+        same_shape += by_shape.values()
     # next to tables, [T] is one number for each row or, like limits, one for each dof
-    tables = [datasets for datasets in found if len(next(iter(datasets.values())).shape) > 1]
-    for datasets in tables or found:
+    tables = [datasets for datasets in same_shape if len(next(iter(datasets.values())).shape) > 1]
+    for datasets in tables or same_shape:
         yield ArrayGroup(file, next(iter(datasets)), datasets)
 
 

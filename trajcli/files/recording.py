@@ -167,7 +167,7 @@ class States:
         """The first source of the states, and how many others there are."""
         return first_and_more(self.sources)
 
-    def take(self, numbers: Any) -> States:
+    def take(self, numbers: Numbers) -> States:
         """Selects the states of the trajectories with these numbers [n]."""
         if self.index is not None:
             return replace(self, index=take_trajectories(self.index, numbers))
@@ -178,7 +178,7 @@ class States:
         }
         return replace(self, parts=parts)
 
-    def load(self, numbers: Any) -> dict[str, Any]:
+    def load(self, numbers: Numbers) -> dict[str, Array]:
         """Reads the states [n, D] of these trajectories, or [1, D] if they share one.
 
         Raises InputError for an index beyond the states.

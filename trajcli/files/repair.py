@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.arrays import time_stamp_faults
 from trajcli.errors import InputError, Note, Report, raise_if_any, wrong_shape
@@ -19,6 +20,7 @@ from trajcli.files.dofs import parse_dofs
 from trajcli.files.quantities import QUANTITIES, named_rate
 from trajcli.files.reading import Repair, parse_selection
 from trajcli.files.recording import Recording
+from trajcli.kernels.program import Floats, Integers
 from trajcli.modes import MODES
 from trajcli.padding import split_at_gaps
 from trajcli.rotations.quaternions import unit
@@ -195,7 +197,7 @@ class TurnJumps:
         if group.rotation_fault is None:
             self._turns[group.free_dofs] = turns[group.free_dofs]
 
-    def add(self, values: Mapping[str, Any], block: Recording) -> None:
+    def add(self, values: Mapping[str, npt.NDArray[Any]], block: Recording) -> None:
         """Searches a block with arrays [b, T, D] by name."""
         if not self._turns.any() or self.name not in values:
             return
@@ -221,7 +223,7 @@ class TurnJumps:
         ]
 
 
-def turn_jumps(values: Any, turns: Any) -> Any:
+def turn_jumps(values: npt.NDArray[Any], turns: Floats) -> Floats:
     """Finds the trajectory, row, dof and turn [n, 4] of steps of values [b, T, D] by a turn.
 
     Without the turn, such a step is at most twice as long as its neighbours or the mean, up to
@@ -260,7 +262,7 @@ def turn_jumps(values: Any, turns: Any) -> Any:
     return np.concatenate(jumps)
 
 
-def _explain_jumps(values: Any, turns: Any) -> tuple[Any, Any, Any]:
+def _explain_jumps(values: Floats, turns: Floats) -> tuple[Integers, Integers, Floats]:
     """Finds the column, row and turn of each of the :func:`turn_jumps` of columns [n, T]."""
     steps = np.abs(np.diff(values))
     span = (np.fmax.reduce(values, 1) - np.fmin.reduce(values, 1))[:, None]
@@ -297,7 +299,7 @@ def _unwrap(group: Recording, option: str) -> Recording:
     degrees[dofs] = 0.0 if group.unit(name) else 360.0
     array = group.arrays[name]
 
-    def read_rows(start: int, stop: int) -> Any:
+    def read_rows(start: int, stop: int) -> Floats:
         values = np.array(array.read_rows(start, stop), np.float64)
         if degrees.any() and turn_jumps(values, degrees).size:
             raise InputError(
