@@ -437,7 +437,7 @@ def test_columns_without_a_known_unit_leave_those_of_the_others(
     for line in writers(ending):
         result = trajcli.ok(f"{line.format(name, 50)} -o out.h5 --overwrite")
         if ending in ("csv", "parquet"):
-            assert f"no known unit of {said}:" in result.err + result.out
+            assert f"no known unit for {said}:" in result.err + result.out
         with h5py.File("out.h5") as file:
             array = next(iter({"position", "data"} & set(file)))
             values = np.squeeze(file[array])

@@ -75,7 +75,7 @@ def test_a_urdf_with_entities_or_references_is_refused_unread(tmp_path, head):
     ("text", "message"),
     [
         ("", "no limits in it"),
-        ("[position]\nlower = [1]\nupper = [0]", "nothing can keep"),
+        ("[position]\nlower = [1]\nupper = [0]", "impossible limits"),
         ("[velocity]\nupper = [1, 2]\n[jerk]\nupper = [1]", "wrong number of limits"),
         ("[velocity]\nupper = ['a']", "not limits"),
         ("velocity = 3", "not limits"),

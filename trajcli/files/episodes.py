@@ -299,7 +299,7 @@ def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
     """
     # below #refs# MATLAB keeps what its cells hold
     paths = [p for p in file.names() if p.startswith(prefix) and not p.startswith("#")]
-    named: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     ranks: dict[str, tuple[int, ...]] = {}
     unread: dict[str, InputError] = {}
     for path in paths:
@@ -318,24 +318,24 @@ def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
             if last in QUANTITIES:
                 as_batch(stored)  # raises why it is no trajectory
             if stored.ndim in (2, 3) and not (role(last) and stored.shape[-1] == 1):
-                named.setdefault(last, []).append(path)
+                by_name.setdefault(last, []).append(path)
     known = (*POSITIONS, file.motion()[0])
-    taken = next((name for name in known if name in {*named, *unread}), None)
-    if taken is None:
+    match = next((name for name in known if name in {*by_name, *unread}), None)
+    if match is None:
         # the only motion, else the only one in a unit of positions (not of their derivatives), else
         # the only one that is not named like a rate
-        ranked = {name: ranks[named[name][0]] for name in named}
-        motions = [name for name, (nothing, *_) in ranked.items() if not nothing] or [*named]
-        units = {n: parse_units(stated_unit(file.require(named[n][0]))) for n in motions}
+        ranked = {name: ranks[by_name[name][0]] for name in by_name}
+        motions = [name for name, (nothing, *_) in ranked.items() if not nothing] or [*by_name]
+        units = {n: parse_units(stated_unit(file.require(by_name[n][0]))) for n in motions}
         positions = [n for n, u in units.items() if u is not None and not any(x.order for x in u)]
         others = [] if positions else [name for name in motions if ranked[name][-2] < 2]
         others = others if [ranked[name][-2] for name in others] == [0] else []
-        taken = next((ways[0] for ways in (motions, positions, others) if len(ways) == 1), None)
-    if taken in unread:
-        raise unread[taken]
-    if taken is not None:
-        return named[taken]
-    if unread and not named:
+        match = next((ways[0] for ways in (motions, positions, others) if len(ways) == 1), None)
+    if match in unread:
+        raise unread[match]
+    if match is not None:
+        return by_name[match]
+    if unread and not by_name:
         raise next(iter(unread.values()))
     likely = min(ranks, key=ranks.__getitem__, default="")
     found, hint = candidates(paths, file.get), f"name one as {file.shell_name(likely)}"

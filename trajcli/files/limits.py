@@ -139,12 +139,13 @@ class Limits:
             if self.joints and joint != _NONE and dof != self.joints[joint] and not dof.isdecimal()
         ]
         free = [dof for dof, joint in pairs if joint == _NONE]
+        spare = [name for number, name in enumerate(self.joints or ()) if number not in order]
         if self.joints is None and not self.for_all:
             remarks.append(Note("limits without names: by number"))
         for kind, what, names in (
             (str, "no limits of ", free),
             (Note, "limits by name: ", renamed),
-            (Note, "limits without a dof: ", self._without_dof(order)),
+            (Note, "limits without a dof: ", spare),
         ):
             remarks += [kind(f"{what}{join_names(names, _LISTED)}")] if names else []
         return remarks
@@ -169,7 +170,8 @@ class Limits:
         numbers = dof_numbers(joints)
         if numbers is not None and sorted(map(str, numbers)) == sorted(dofs):
             order = [numbers.index(int(dof)) for dof in dofs]
-        known, spare = set(order) - {_NONE}, self._without_dof(order)
+        known = set(order) - {_NONE}
+        spare = [name for number, name in enumerate(joints) if number not in order]
         # some dofs may have no limits, but not if other limits are spare: these are likely theirs
         # under another name. A URDF has spare joints anyway, such as those of a gripper.
         if len(known) == len(dofs) or (known and (self.robot or not spare)):
@@ -187,10 +189,6 @@ class Limits:
             hint="--joints a,b,c says what the dofs are called, in their order: "
             f"--joints {','.join(names)} if {meaning}",
         )
-
-    def _without_dof(self, order: Sequence[int]) -> list[str]:
-        """Lists the names of the joints that are none of the dofs."""
-        return [name for number, name in enumerate(self.joints or ()) if number not in order]
 
     def matched(self, dofs: Sequence[str], picked: Dofs | None = None) -> list[dict[str, Any]]:
         """Says for JSON which limit each dof has, by the name or number of the joint, and how it

@@ -477,10 +477,6 @@ class Recording:
         unchanged = list(self.dofs.numbers) == list(range(self.dofs.count))
         return values if unchanged else self.dofs.pick(values)
 
-    def forms(self) -> dict[int, str]:
-        """Maps each dof that is part of a rotation to the form of the rotation."""
-        return {dof: rotation.form for rotation in self.turning for dof in rotation.dofs}
-
     def select_arrays(self, names: Iterable[str]) -> Recording:
         """Selects these arrays alone."""
         names = list(names)
@@ -801,7 +797,8 @@ class Recording:
         # at most one kind of remark is made: an option first, then an unknown unit, dofs without a
         # unit, and large angles, each of which only matters if those before it did not occur
         stated, positions = stated_unit(self.as_stored), self.option_units.positions
-        where, units, forms = self.as_stored.where, parse_units(stated), self.forms()
+        where, units = self.as_stored.where, parse_units(stated)
+        turned = {dof for rotation in self.turning for dof in rotation.dofs}
         for name, array in self.stored.items() if positions else ():
             unit, text = stated_unit(array), unit_text(self.units[name])
             known = parse_units(unit)
@@ -818,7 +815,7 @@ class Recording:
         bare = ", ".join(
             f"{name} ({unit})" if unit.name else name
             for dof, (name, unit) in pairs
-            if not unit.known and dof not in forms
+            if not unit.known and dof not in turned
         )
         if bare:
             yield Note(f"{where} states no known unit for {bare}: taken as rad or m")

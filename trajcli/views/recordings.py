@@ -260,7 +260,8 @@ def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floa
     own = in_si(own if own[1:] else list(own or [NO_UNIT]) * count)
     own = without_rotations(recording.turning, own, recording.shape[2])
     kinds, wanted = [Unit(unit.si) for unit in own], {unit.si: unit for unit in targets}
-    bare = any(not unit.name and k not in recording.forms() for k, unit in enumerate(own))
+    turned = {dof for rotation in recording.turning for dof in rotation.dofs}
+    bare = any(not unit.name and k not in turned for k, unit in enumerate(own))
     apart = differ([Unit(unit.si) for unit in targets], kinds) if each else (
         name not in ROTATIONS
         and (len(wanted) < len(targets) or wanted.keys().isdisjoint(unit.name for unit in kinds))
