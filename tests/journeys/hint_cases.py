@@ -1242,9 +1242,9 @@ def _resampled_in_func(**new: Any) -> None:
 
 
 def _stopped() -> None:
-    from trajcli.files.writing import stopped
+    from trajcli.files.writing import stop_error
 
-    raise stopped(Path("out.h5"), "SIGTERM", 3, 10)
+    raise stop_error(Path("out.h5"), "SIGTERM", 3, 10)
 
 
 def _interrupted() -> None:

@@ -46,7 +46,7 @@ def export(
     Row 0 is the start: T rows are T - 1 actions, each with its step (dt).
     """
     from trajcli.errors import UsageError
-    from trajcli.files.atomic_output import refuse_input, refuse_place
+    from trajcli.files.atomic_output import refuse_input, refuse_path
     from trajcli.files.reading import Repair
     from trajcli.jobs.resolve import units_report
     from trajcli.units import parse_option
@@ -71,7 +71,7 @@ def export(
     if lerobot is None:
         require_kind(out, units, form, actions_as is not None)
         if not to_stdout:
-            refuse_place(out, overwrite)
+            refuse_path(out, overwrite)
     elif form != TableForm():
         raise UsageError("--lerobot DIR has no CSV", where="-o")
     elif overwrite:

@@ -42,7 +42,7 @@ def plot(
     positions; --score draws one of their scores. This needs matplotlib: pip install matplotlib.
     """
     from trajcli.errors import UsageError
-    from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
+    from trajcli.files.atomic_output import new_file, refuse_input, refuse_path
     from trajcli.files.limits import read_limits
     from trajcli.units import parse_option
     from trajcli.views import figures

@@ -41,7 +41,7 @@ def score(
     of several files cannot be read.
     """
     from trajcli.errors import Fault, UsageError
-    from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
+    from trajcli.files.atomic_output import new_file, refuse_input, refuse_path
     from trajcli.files.limits import read_limits
     from trajcli.views import score as scores
     from trajcli.views.recordings import expand_globs
@@ -51,7 +51,7 @@ def score(
         what, where = "two documents on stdout", "--json and --csv -"
         raise UsageError(what, where=where, expected="one of them")
     if csv is not None and not to_stdout:
-        refuse_place(csv, overwrite)
+        refuse_path(csv, overwrite)
     # the table for people must not mix with the CSV
     console.stream = "stderr" if to_stdout else console.stream
     tables, reports = dict[str, scores.ScoreTable](), []

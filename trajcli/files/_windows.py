@@ -11,7 +11,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError, Note, Report, UsageError
 from trajcli.files.clock import SINCE_1970, add_seconds, exact_seconds, unit_of_size
 from trajcli.files.episodes import LEAVE_OUT
-from trajcli.files.output_times import OutputTimes, placed
+from trajcli.files.output_times import OutputTimes, choose_clock
 from trajcli.files.reading import Reading
 from trajcli.files.recording import Recording, join
 from trajcli.files.source import Place
@@ -53,7 +53,7 @@ def cut_to_window(
     # bounds mean seconds from the first row or stamps of the clock, as the times of resample do;
     # they may miss a row by the rounding of its time, which four spacings cover
     named_times = OutputTimes(bounds, where, parse_time_unit(unit))
-    window = placed(named_times, np.arange(len(ends)), starts, ends, 4 * np.spacing(ends))
+    window = choose_clock(named_times, np.arange(len(ends)), starts, ends, 4 * np.spacing(ends))
     spans = np.zeros((len(ends), 2), np.int64)
     for k, line in enumerate(lines):
         seconds, slack = window.seconds(k)

@@ -54,14 +54,14 @@ class HiddenFolder:
         self.path = self._sibling(os.urandom(4).hex())
         self.data = self.path / "data"
         """What becomes OUT."""
-        refuse_place(path, overwrite)
+        refuse_path(path, overwrite)
         self._lock: int | None = None
         if is_command():
             atexit.register(self.close)  # a signal may come while nobody has this object yet
         try:
             with hold_signals():
                 exclusive = self._acquire_lock()
-            refuse_place(path, overwrite)  # the process before may just have written it
+            refuse_path(path, overwrite)  # the process before may just have written it
             if exclusive:
                 self._remove_dead()
             os.mkdir(self.path, 0o700)
@@ -207,7 +207,7 @@ def reserve(path: Path, size: int) -> None:
         os.close(descriptor)
 
 
-def refuse_place(path: Path, overwrite: bool) -> None:
+def refuse_path(path: Path, overwrite: bool) -> None:
     """Raises OutputError where a file of this name cannot or must not be written."""
     if str(path) == "-" or re.match("[a-z0-9+]+:/", str(path), re.IGNORECASE):
         raise OutputError(

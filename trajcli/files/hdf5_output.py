@@ -37,7 +37,7 @@ class Hdf5Output(Output):
 
     def _is_packed(self, variable: Variable) -> bool:
         """Returns whether the values of a variable are compressed: those of trajectories are."""
-        if self.level is None or not variable.by_trajectory or len(variable.dims) == 1:
+        if self.level is None or not variable.has_trajectory_axis or len(variable.dims) == 1:
             return False
         return self.description.nbytes_of(variable) > 0
 
@@ -75,8 +75,8 @@ class Hdf5Output(Output):
             for name, value in sorted(description.attributes.items()):
                 # names of files may hold bytes that are no text, and netCDF has no booleans
                 text, yes = isinstance(value, str), isinstance(value, bool)
-                file.attrs[name] = decode_text(value) if text else int(value) if yes else value
-            whole = [v for v in description.variables if not (groups and v.by_trajectory)]
+                file.attrs[name] = text_of(value) if text else int(value) if yes else value
+            whole = [v for v in description.variables if not (groups and v.has_trajectory_axis)]
             made = {}
             for variable in whole:
                 (dataset,) = self._make_datasets([file.id], variable)
@@ -104,7 +104,7 @@ class Hdf5Output(Output):
         """
         shape, packed = self.description.shape(variable, group), self._is_packed(variable)
         nbytes = math.prod(shape) * variable.dtype.itemsize
-        in_group = bool(self.description.groups) and variable.by_trajectory
+        in_group = bool(self.description.groups) and variable.has_trajectory_axis
         properties = _untimed(h5py.h5p.DATASET_CREATE)
         if packed:
             count, rows, *inner = shape
@@ -173,7 +173,7 @@ class Hdf5Output(Output):
         scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.string_dtype()
         text_type = h5py.h5t.py_create(text, logical=True)
         lists_type = h5py.h5t.vlen_create(h5py.h5t.STD_REF_OBJ)
-        variables = [v for v in self.description.variables if v.by_trajectory]
+        variables = [v for v in self.description.variables if v.has_trajectory_axis]
         variables.sort(key=lambda variable: variable.name != "time")  # the scale of the others
         for k, group in enumerate(self.description.groups):
             parents, times = [], list[Any]()

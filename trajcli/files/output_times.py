@@ -83,7 +83,7 @@ def times_of_file(files: Files, text: str, count: int) -> OutputTimes:
     return OutputTimes(stored if lazy else load_array(stored), stored.where, unit, starts)
 
 
-class PlacedTimes:
+class ChosenTimes:
     """Stamps of an option as a clock counts them, and which lie within the rows of n trajectories.
 
     Attributes:
@@ -159,7 +159,7 @@ class PlacedTimes:
         """How many rows each trajectory gets [n]."""
         return self.parts[:, 1] - self.parts[:, 0]
 
-    def take(self, places: Integers) -> PlacedTimes:
+    def take(self, places: Integers) -> ChosenTimes:
         """Returns the times of some of the trajectories."""
         taken = copy(self)
         taken.numbers, taken.parts = self.numbers[places], self.parts[places]
@@ -168,7 +168,7 @@ class PlacedTimes:
         return taken
 
     @property
-    def which(self) -> str:
+    def clock_name(self) -> str:
         """The clock of the stamps, in words."""
         counted = self.shifts is None
         return "counted from the first row" if counted else "stamps of the source's clock"
@@ -178,7 +178,7 @@ class PlacedTimes:
         """A note on the clock, and on how many stamps lie within the rows."""
         count, least, most = self.times.values.shape[-1], min(self.counts), max(self.counts)
         inside = f"{least} to {most}" if least < most else str(least)
-        return f"{self.times.where}: {self.which}; {inside} of {count} lie within the rows"
+        return f"{self.times.where}: {self.clock_name}; {inside} of {count} lie within the rows"
 
     @property
     def own_times(self) -> bool:
@@ -214,9 +214,9 @@ class PlacedTimes:
         return stamps_after(starts, divide(self.firsts, self.unit.per_si), text), text
 
 
-def placed(
+def choose_clock(
     times: OutputTimes, numbers: Integers, clock: StartStamps | None, ends: Floats, slack: Floats
-) -> PlacedTimes:
+) -> ChosenTimes:
     """Finds out which clock the stamps of --at are of, and which of them lie within the rows.
 
     They are stamps of the source's clock, or count from the first row: whichever puts more of
@@ -224,7 +224,7 @@ def placed(
     """
     clocks: list[StartStamps | None] = [None] if clock is None else [clock, None]
     # the clock comes first, so that it is taken where both put all stamps within the rows
-    readings = [PlacedTimes(times, numbers, start, ends, slack) for start in clocks]
+    readings = [ChosenTimes(times, numbers, start, ends, slack) for start in clocks]
     return max(readings, key=lambda reading: (reading.counts.sum(), -reading.farthest))
 
 

@@ -49,7 +49,7 @@ class Variable:
     values: Any = None
 
     @property
-    def by_trajectory(self) -> bool:
+    def has_trajectory_axis(self) -> bool:
         """Whether the first axis counts trajectories."""
         return self.dims[:1] == ("trajectory",)
 
@@ -102,7 +102,7 @@ class Description:
         return sum(
             self.nbytes_of(variable, k)
             for variable in self.variables
-            for k in range(len(self.groups) if variable.by_trajectory and self.groups else 1)
+            for k in range(len(self.groups) if variable.has_trajectory_axis and self.groups else 1)
         )
 
     @property
@@ -287,7 +287,7 @@ class Output(ABC):
             variable = self._variables.get(name)
             if name != "time":
                 self._write(name, values, span.begin, span.group, first)
-            elif variable is not None and variable.by_trajectory:
+            elif variable is not None and variable.has_trajectory_axis:
                 times = np.broadcast_to(values, (len(span), values.shape[1]))
                 self._write(name, times, span.begin, span.group)
             elif (
@@ -326,7 +326,7 @@ class Output(ABC):
     def _places(self, name: str, row: int, count: int, group: int) -> npt.NDArray[np.int64]:
         """Returns the bytes at which entries row, row + 1, … of a variable begin."""
         variable = self._variables[name]
-        if self.description.groups and variable.by_trajectory:
+        if self.description.groups and variable.has_trajectory_axis:
             return self._addresses[name, group][row : row + count]
         begin = int(self._addresses[name, 0][0])
         return begin + self.description.entry_bytes(variable) * np.arange(row, row + count)
@@ -342,7 +342,7 @@ class Output(ABC):
     def _write_known(self) -> None:
         """Writes the variables whose values the description has."""
         for variable in self.description.variables:
-            groups = self.description.groups if variable.by_trajectory else ()
+            groups = self.description.groups if variable.has_trajectory_axis else ()
             if variable.values is None:
                 continue
             for k, group in enumerate(groups):
@@ -390,7 +390,7 @@ class NpzOutput(Output):
         is then at the end of the last member."""
         members, description = [], self.description
         for variable in description.variables:
-            groups = description.groups if variable.by_trajectory else ()
+            groups = description.groups if variable.has_trajectory_axis else ()
             for k in range(len(groups) or 1):
                 names, shape = [variable.name], description.shape(variable, k)
                 if groups:  # each trajectory has a member of its own

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, OutputError, Stopped
-from trajcli.files.atomic_output import refuse_place
+from trajcli.files.atomic_output import refuse_path
 from trajcli.files.catalogue import Catalogue, Numbers, candidates, python_line
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.opening import open_arrays
@@ -48,12 +48,12 @@ def output_family(path: Path) -> str:
             expected="OUT.h5, OUT.npz, or OUT.npy with one quantity",
             found=path.suffix or "no ending",
             hint=f"save({str(path.with_suffix('.h5'))!r}), or to_xarray() for other kinds",
-            shell=other_kind(path),
+            shell=conversion_hint(path),
         )
     return family
 
 
-def other_kind(path: Path) -> str:
+def conversion_hint(path: Path) -> str:
     """Returns a hint at how to get a file of a kind that is not written."""
     kind, made = path.suffix.lower(), path.with_suffix(".h5")
     shown = kind in (".png", ".svg", ".pdf")
@@ -69,7 +69,7 @@ def refuse_output(path: Path, overwrite: bool) -> None:
     if str(path) == "-":
         hint, found = "-o out.h5, and then: trajcli export out.h5 -o -", "standard output"
         raise OutputError("not a file", where="-", expected="a name", found=found, hint=hint)
-    refuse_place(path, overwrite)
+    refuse_path(path, overwrite)
     output_family(path)
 
 
@@ -156,7 +156,7 @@ def write(
     return output.notes
 
 
-def stopped(out: Path, reason: str, done: int, total: int) -> Stopped:
+def stop_error(out: Path, reason: str, done: int, total: int) -> Stopped:
     """Returns the error of an output whose writing was stopped."""
     return Stopped(
         f"stopped by {reason}",

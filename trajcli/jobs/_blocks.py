@@ -45,8 +45,8 @@ class Batch:
             self.inputs.mode,
             self.inputs.recorded,
         )
-        parts = self.recording.split_by_group() if misfits and self.recording.parts else ()
-        located = (shape_faults(inputs_of(part, mode, recorded), steps) for part, _ in parts)
+        parts = self.recording.by_part() if misfits and self.recording.parts else ()
+        located = (shape_faults(make_inputs(part, mode, recorded), steps) for part, _ in parts)
         return list(islice(chain.from_iterable(located), MOST_FAULTS)) or misfits
 
     def read(self, begin: int, end: int) -> Inputs:
@@ -84,7 +84,7 @@ class Batch:
         raise_if_any(faults)
 
 
-def batches_of(
+def make_batches(
     recording: Recording, mode: Mode, commands: Commands, request: Request
 ) -> list[Batch]:
     """Returns the trajectories of each length with their inputs, the shortest first.
@@ -95,7 +95,7 @@ def batches_of(
     report, batches = Report(), list[Batch]()
     for part in recording.split_by_length():
         with report.faults():
-            inputs = replace(inputs_of(part, mode, request.recorded), allow_nonfinite=allowed)
+            inputs = replace(make_inputs(part, mode, request.recorded), allow_nonfinite=allowed)
             batches.append(Batch(part, inputs, commands))
     report.raise_faults()
     return batches
@@ -108,7 +108,7 @@ def recorded_rates(recording: Recording, mode: Mode) -> bool:
     return stamped and mode.action_order > 0
 
 
-def inputs_of(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
+def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
     """Returns the inputs of trajectories of one length; actions lie in the files.
 
     recorded: they are recorded positions, the first row of which is at time 0. Raises InputError
@@ -123,7 +123,7 @@ def inputs_of(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
     if clock.contradiction is not None:
         for part, _ in recording.split_by_group():
             if part.clock is not None and part.clock.contradiction is None:
-                raise_if_any(shape_faults(inputs_of(part, mode, recorded), False))
+                raise_if_any(shape_faults(make_inputs(part, mode, recorded), False))
         raise InputError(clock.contradiction)
     dt, times = _steps_or_stamps(clock, intervals, recorded)
     start, goal, actions = recording.start, recording.goal, recording.input

@@ -34,7 +34,7 @@ from trajcli.files.repair import repair_recordings
 from trajcli.files.source import first_and_more
 from trajcli.files.writing import write
 from trajcli.jobs._blocks import MOST_FAULTS
-from trajcli.jobs.job import Block, Job, Results, blocks_of, faulty, write_blocks
+from trajcli.jobs.job import Block, Job, Results, faulty, make_blocks, write_blocks
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resolve import units_report
 from trajcli.kernels.program import Floats, Integers
@@ -224,7 +224,7 @@ def write_rows(
         joint_names=names and [names[dof] for dof in dofs],
     )
     description = description.of_part(seen) if shard else description
-    job, report = Job(request.path, description, blocks_of(whole, counts), compute), files.report
+    job, report = Job(request.path, description, make_blocks(whole, counts), compute), files.report
     remarks = write(
         request.path,
         description,

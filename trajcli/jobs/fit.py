@@ -23,7 +23,7 @@ from trajcli.jobs._rows import (
     row_times,
     write_rows,
 )
-from trajcli.jobs.job import Block, Results, blocks_of
+from trajcli.jobs.job import Block, Results, make_blocks
 from trajcli.jobs.request import SourceRequest
 from trajcli.kernels.program import Integers
 from trajcli.trajectory import State
@@ -91,7 +91,7 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
                        degree=request.degree, start=start, goal=goal)  # fmt: skip
 
         def worst(intervals: int) -> float:
-            blocks = blocks_of(recording, lengths)
+            blocks = make_blocks(recording, lengths)
             return max(float(fitted(block, intervals).error.max()) for block in blocks)
 
         intervals = request.knots

@@ -14,7 +14,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError, Note, Report, UsageError
 from trajcli.files.outputs import Description, Span
 from trajcli.files.recording import Recording
-from trajcli.files.writing import stopped
+from trajcli.files.writing import stop_error
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.kernels.program import Integers
 from trajcli.memory import CHANGED_BYTES
@@ -30,16 +30,16 @@ Results: TypeAlias = Iterable[tuple[int, Arrays]]
 class Block(Span):
     """Recorded trajectories that are computed at once.
 
-    of_length: all trajectories of this length. numbers [n]: which of all of the job these are.
+    group_recording: all trajectories of this length. numbers [n]: their numbers in the job.
     """
 
-    of_length: Recording
+    group_recording: Recording
     numbers: Integers
 
     @cached_property
     def recording(self) -> Recording:
         """The trajectories of the block."""
-        return self.of_length.take(slice(self.begin, self.end))
+        return self.group_recording.take(slice(self.begin, self.end))
 
     @property
     def places(self) -> Integers:
@@ -104,26 +104,30 @@ def write_blocks(job: Job[S], write: Callable[[Span, Arrays, int], object], repo
                 continue
             except DeviceLost as lost:
                 reason = f"the loss of {job.device} ({lost})"
-                raise stopped(job.out, reason, done, total) from None
+                raise stop_error(job.out, reason, done, total) from None
             done += len(block)
             report.on_progress(done, total)
-            if signal := pending_signal():
-                raise stopped(job.out, signal, done, total)
+            if signal := answered():
+                raise stop_error(job.out, signal, done, total)
     if most:
         report.add_notes(Note(f"blocks were halved: memory on {job.device} was short"))
 
 
-def blocks_of(recording: Recording, rows: Integers) -> Iterator[Block]:
+def make_blocks(recording: Recording, rows: Integers) -> Iterator[Block]:
     """Yields blocks of trajectories that have ``rows`` [B] each when they are computed.
 
     Those of equally many are a group of the output, the fewest first.
     """
     for group, count in enumerate(sorted({*rows.tolist()})):
         numbers = np.flatnonzero(rows == count)
-        of_length = recording.take(numbers)
-        for span in of_length.spans(CHANGED_BYTES, count):
+        group_recording = recording.take(numbers)
+        for span in group_recording.spans(CHANGED_BYTES, count):
             yield Block(
-                group=group, begin=span.start, end=span.stop, of_length=of_length, numbers=numbers
+                group=group,
+                begin=span.start,
+                end=span.stop,
+                group_recording=group_recording,
+                numbers=numbers,
             )
 
 

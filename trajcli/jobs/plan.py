@@ -39,7 +39,7 @@ from trajcli.files.recording import Recording
 from trajcli.files.source import Place, first_and_more
 from trajcli.files.writing import refuse_form, refuse_output
 from trajcli.inputs import value_faults
-from trajcli.jobs._blocks import MOST_FAULTS, Batch, LeftOut, batches_of
+from trajcli.jobs._blocks import MOST_FAULTS, Batch, LeftOut, make_batches
 from trajcli.jobs._gradient import Gradient
 from trajcli.jobs.job import faulty
 from trajcli.jobs.request import Request
@@ -147,7 +147,7 @@ class Plan:
     def _batches(self, resolved: Resolved, recording: Recording) -> list[Batch]:
         """Returns the trajectories of each length; raises InputError for shapes that do not fit."""
         request = self.request
-        batches = batches_of(recording, resolved.mode, resolved.commands, request)
+        batches = make_batches(recording, resolved.mode, resolved.commands, request)
         raise_if_any(f for batch in batches for f in batch.shape_faults(not request.skip_bad))
         return batches
 

@@ -110,7 +110,7 @@ class StoredOutput:
         for name, values in arrays.items():
             variable = self._variables[name]
             again = np.asarray(values, variable.dtype)
-            if name == "time" and variable.by_trajectory:
+            if name == "time" and variable.has_trajectory_axis:
                 again = np.broadcast_to(again, (len(span), again.shape[1]))
             elif name == "time":
                 if span.begin:  # compared already
@@ -157,7 +157,7 @@ class StoredOutput:
     def _stored(self, name: str, row: int, again: Array, group: int) -> tuple[Array, Array]:
         """Returns entries as the file has them, and the numbers of their trajectories."""
         rows = slice(row, row + len(again))
-        if not self._variables[name].by_trajectory or not self.description.groups:
+        if not self._variables[name].has_trajectory_axis or not self.description.groups:
             stored = self._file.require(name).read_rows(rows.start, rows.stop)
             return np.atleast_1d(stored), np.arange(rows.start, rows.stop)
         part = self.description.groups[group]

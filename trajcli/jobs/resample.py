@@ -25,7 +25,7 @@ from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.catalogue import decode_text
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files
-from trajcli.files.output_times import placed, times_of_file
+from trajcli.files.output_times import choose_clock, times_of_file
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.reading import Reading
@@ -43,7 +43,7 @@ from trajcli.jobs._rows import (
     row_times,
     write_rows,
 )
-from trajcli.jobs.job import Arrays, Block, Results, blocks_of
+from trajcli.jobs.job import Arrays, Block, Results, make_blocks
 from trajcli.jobs.plan import rotation_attributes, rotation_sizes, rotation_variables
 from trajcli.jobs.request import SourceRequest
 from trajcli.kernels.program import Floats, Integers
@@ -250,7 +250,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         jumps, said = TurnJumps(recording), Report()
         clock, stamps = recording.start_stamps(skip_start=not holding), None
         if new is not None:
-            stamps = placed(new, good, clock, ends, slack)
+            stamps = choose_clock(new, good, clock, ends, slack)
             inside = np.flatnonzero(stamps.counts)
             if stamps.faults and not (request.skip_bad and len(inside)):
                 raise InputError(*stamps.faults[:MOST_FAULTS])
@@ -366,8 +366,8 @@ def _measured(
     """Returns, for each trajectory, its number of rows at a rate, the time of its last row in
     seconds from the first, and how far rounding may move that time."""
     counts, (ends, slack) = np.zeros(len(recording), np.int64), np.zeros((2, len(recording)))
-    for of_length in blocks_of(recording, recording.lengths):
-        block, places = of_length.recording, of_length.places
+    for group_recording in make_blocks(recording, recording.lengths):
+        block, places = group_recording.recording, group_recording.places
         knots, rounding = row_times(block, acting=holding)
         ends[places] = knots[:, -1]
         slack[places] = np.maximum(*end_slack(knots))[:, 0] + rounding

@@ -28,7 +28,7 @@ from trajcli.files.reader import no_positions, no_time
 from trajcli.files.reading import Reading, parse_floats
 from trajcli.files.recording import Recording
 from trajcli.files.source import Place, parse_source
-from trajcli.files.writing import refuse_output, stopped
+from trajcli.files.writing import refuse_output, stop_error
 from trajcli.jobs._blocks import MOST_FAULTS
 from trajcli.jobs._rows import (
     array_variables,
@@ -371,8 +371,8 @@ class Timings(Paces):
                         np.save(self._points, np.concatenate([made.start, made.goal, made.actions]))
                 raise_if_any(() if request.skip_bad else faults[:MOST_FAULTS])
                 report.on_progress(place + 1, len(recording))
-                if signal := pending_signal():
-                    raise stopped(request.out, signal, place + 1, len(recording))
+                if signal := answered():
+                    raise stop_error(request.out, signal, place + 1, len(recording))
         raise_if_any(() if done and request.skip_bad else faults[:MOST_FAULTS])
         self.recording, self._timed = recording.take([*done]), [*done.values()]
         self.counts = np.array([timed.rows for timed in self._timed], np.int64)

@@ -127,7 +127,7 @@ class Integration:
             for begin in range(0, max(count, not len(plan.recording)), size):
                 end = min(begin + size, count)
                 yield Block(
-                    group=group, begin=begin, end=end, of_length=recording,
+                    group=group, begin=begin, end=end, group_recording=recording,
                     numbers=recording.numbers,
                 )  # fmt: skip
 
@@ -232,7 +232,7 @@ class Integration:
         from trajcli.rotations import RotationTrajectory, differentiate_rows
 
         plan, actions, request = self.plan, inputs.actions, self.plan.request
-        frame, place = request.rotation_frame, block.of_length.place_text
+        frame, place = request.rotation_frame, block.group_recording.place_text
 
         def read(first: int, last: int, whole: bool = False) -> Any:
             rows = actions if whole else actions[:, first:last]

@@ -467,7 +467,7 @@ def _spans(parts: Parts) -> Iterator[PartSpan]:
                 count = len(names)
             elif not part.groups and part.sizes["row"] == rows:
                 count, time = part.sizes["trajectory"], _shared_time(file, part)
-                size = sum(part.entry_bytes(v) for v in part.variables if v.by_trajectory)
+                size = sum(part.entry_bytes(v) for v in part.variables if v.has_trajectory_axis)
                 step = max(1, MERGED_BYTES // max(size, 1))
             for since in range(0, count, step):
                 yield PartSpan(
@@ -480,7 +480,7 @@ def _spans(parts: Parts) -> Iterator[PartSpan]:
 def _copied(description: Description, span: PartSpan) -> Results:
     """Reads the variables of some trajectories from their part."""
     read = span.file.require
-    names = [v.name for v in description.streamed if v.by_trajectory or v.name == "time"]
+    names = [v.name for v in description.streamed if v.has_trajectory_axis or v.name == "time"]
     stored = names if span.time is None else [name for name in names if name != "time"]
     if isinstance(span.since, str):
         yield 0, {name: read(f"{span.since}/{name}").read()[None] for name in stored}

@@ -38,8 +38,8 @@ from trajcli.files.outputs import (
 from trajcli.files.quantities import ROTATIONS
 from trajcli.files.reading import Repair, parse_selection
 from trajcli.files.recording import Array, Recording
-from trajcli.files.writing import other_kind, write
-from trajcli.jobs.job import Block, Job, Results, blocks_of, write_blocks
+from trajcli.files.writing import conversion_hint, write
+from trajcli.jobs.job import Block, Job, Results, make_blocks, write_blocks
 from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import TABLE_ROWS
 from trajcli.rotations.quaternions import TOLERANCE
@@ -271,7 +271,7 @@ def require_kind(out: Path, to: InputUnits, form: TableForm, actions: bool) -> N
                 where=out,
                 choices=expected,
                 found=suffix or "no ending",
-                hint=other_kind(out),
+                hint=conversion_hint(out),
             )
         )
     library, package = _LIBRARIES.get(suffix, ("numpy", "numpy"))
@@ -298,7 +298,7 @@ def write_export(chosen: Export, out: Path, overwrite: bool, files: Files) -> No
             writer(chosen, hidden, _rows_of(chosen, out), files.report)
             files.sources.require_unchanged()
         return
-    blocks = blocks_of(chosen.batch, chosen.lengths)
+    blocks = make_blocks(chosen.batch, chosen.lengths)
     job = Job(out, description, blocks, partial(_arrays, chosen, description))
     write(
         out, description, lambda output: write_blocks(job, output.write, files.report),
@@ -310,7 +310,7 @@ def _rows_of(chosen: Export, out: Path) -> Job[Block]:
     """Returns the job that reads all trajectories in their order, whatever their lengths."""
     numbers = np.arange(len(chosen.batch))
     blocks = (
-        Block(begin=span.start, end=span.stop, of_length=chosen.batch, numbers=numbers)
+        Block(begin=span.start, end=span.stop, group_recording=chosen.batch, numbers=numbers)
         for span in chosen.batch.spans()
     )
     description = Description({"trajectory": len(numbers)}, (), {})
