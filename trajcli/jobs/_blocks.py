@@ -101,7 +101,7 @@ def make_batches(
     return batches
 
 
-def recorded_rates(recording: Recording, mode: Mode) -> bool:
+def has_recorded_rates(recording: Recording, mode: Mode) -> bool:
     """Returns whether actions are rates that were recorded with a time stamp each."""
     clock, rows = recording.clock, recording.as_stored.shape[1]  # padding included
     stamped = clock is not None and clock.per_row and rows > 1
@@ -114,7 +114,7 @@ def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
     recorded: they are recorded positions, the first row of which is at time 0. Raises InputError
     for steps of other numbers in several files.
     """
-    rates = mode.is_linear and not recorded and recorded_rates(recording, mode)
+    rates = mode.scheme == "foh" and not recorded and has_recorded_rates(recording, mode)
     clock = recording.clock
     assert clock is not None  # it was required when the recordings were read
     # T recorded rows have T - 1 steps between them; T actions take T steps. A recording may state

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-6
 
 
-def integrated_orientations(
+def integrate_orientations(
     inputs: Inputs, rotations: Sequence[RotationDofs], kind: str | None, frame: str
 ) -> RotationTrajectory:
     """Returns the orientations and rates that a block's actions lead to from its start.
@@ -71,7 +71,7 @@ def integrated_orientations(
     )
 
 
-def recorded_orientations(
+def read_orientations(
     values: Any,
     rotations: Sequence[RotationDofs],
     locate: Callable[[int], str],

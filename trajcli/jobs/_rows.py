@@ -34,7 +34,7 @@ from trajcli.files.repair import repair_recordings
 from trajcli.files.source import first_and_more
 from trajcli.files.writing import write
 from trajcli.jobs._blocks import MOST_FAULTS
-from trajcli.jobs.job import Block, Job, Results, faulty, make_blocks, write_blocks
+from trajcli.jobs.job import Block, Job, Results, find_faults, make_blocks, write_blocks
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resolve import units_report
 from trajcli.kernels.program import Floats, Integers
@@ -90,13 +90,13 @@ def read_trajectories(
     return whole
 
 
-def computable(
+def find_computable(
     request: SourceRequest, whole: Recording, acting: bool = False
 ) -> tuple[Integers, list[Fault]]:
     """Returns the places of the trajectories to compute, and the faults of those left out.
 
     With ``skip_bad`` these are the trajectories whose values are finite and whose times increase;
-    all values are read to find them. acting: see :func:`row_times`.
+    all values are read to find them. acting: see :func:`read_row_times`.
 
     Raises InputError where none can be computed.
     """
@@ -105,19 +105,19 @@ def computable(
 
     def check(span: Span) -> None:
         block = whole.take(slice(span.begin, span.end))
-        row_times(block, acting)
+        read_row_times(block, acting)
         for name in whole.arrays:
-            finite_rows(block, name, request.allow_nonfinite)
+            read_finite_rows(block, name, request.allow_nonfinite)
 
     spans = (Span(begin=x.start, end=x.stop) for x in whole.spans(CHANGED_BYTES))
-    bad = faulty(spans, check)
+    bad = find_faults(spans, check)
     faults = [fault for faults in bad.values() for fault in faults]
     if bad and len(bad) == len(whole):
         raise InputError(*faults[:MOST_FAULTS])
     return np.setdiff1d(np.arange(len(whole)), [span.begin for span in bad]), faults
 
 
-def finite_rows(block: Recording, name: str, allow_nonfinite: bool = False) -> Any:
+def read_finite_rows(block: Recording, name: str, allow_nonfinite: bool = False) -> Any:
     """Reads an array [b, T, D]; raises InputError for NaN and Inf, with their place."""
     values, axes = block.arrays[name].read(), ("trajectory", "step", "dof")
     if allow_nonfinite or nonfinite_fault(values, name, axes) is None:
@@ -130,7 +130,7 @@ def finite_rows(block: Recording, name: str, allow_nonfinite: bool = False) -> A
     return values
 
 
-def row_times(block: Recording, acting: bool = False) -> tuple[Floats, float]:
+def read_row_times(block: Recording, acting: bool = False) -> tuple[Floats, float]:
     """Returns times of rows from 0 on, and how far rounding of stored stamps may move them.
 
     Times are [b, T], or [1, T] where all trajectories share them; of paths without times the
@@ -159,7 +159,7 @@ def row_times(block: Recording, acting: bool = False) -> tuple[Floats, float]:
     return times[:1] if (times == times[:1]).all() else times, rounding
 
 
-def array_variables(whole: Recording, names: Sequence[str] = ()) -> Iterator[Variable]:
+def describe_arrays(whole: Recording, names: Sequence[str] = ()) -> Iterator[Variable]:
     """Describes arrays with their types and units in the files; new ones have that of the first."""
     names, free = names or list(whole.arrays), whole.free_dofs
     for name in names if free else ():
@@ -169,7 +169,7 @@ def array_variables(whole: Recording, names: Sequence[str] = ()) -> Iterator[Var
         yield row_variable(name, dtype, unit)
 
 
-def control_variables(unit: str | None, roles: Sequence[str]) -> Iterator[Variable]:
+def describe_control_points(unit: str | None, roles: Sequence[str]) -> Iterator[Variable]:
     """Describes what ``integrate --mode bspline`` reads: control points, dt and the states of these
     roles. unit: of the positions, where it is known."""
     labels = {"long_name": "control points", **({"units": unit} if unit else {})}
@@ -183,7 +183,7 @@ def control_variables(unit: str | None, roles: Sequence[str]) -> Iterator[Variab
             yield Variable(f"{role}/{part}", ("trajectory", "dof"), kind, labels)
 
 
-def write_rows(
+def write_trajectories(
     request: SourceRequest,
     files: Files,
     whole: Recording,

@@ -16,12 +16,12 @@ from trajcli.files.repair import TurnJumps
 from trajcli.files.state_sources import state_from_option
 from trajcli.files.writing import refuse_output
 from trajcli.jobs._rows import (
-    computable,
-    control_variables,
-    finite_rows,
+    find_computable,
+    describe_control_points,
+    read_finite_rows,
     read_trajectories,
-    row_times,
-    write_rows,
+    read_row_times,
+    write_trajectories,
 )
 from trajcli.jobs.job import Block, Results, make_blocks
 from trajcli.jobs.request import SourceRequest
@@ -70,7 +70,7 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
                 words = f"{word}, rest, "
                 states[role] = state_from_option(files, role, text, recording, words)
                 raise_if_any(states[role].faults(role, len(recording)))
-        good, left_out = computable(request, recording)
+        good, left_out = find_computable(request, recording)
         jumps = TurnJumps(recording, acting=True)
         recording, lengths = recording.take(good), recording.lengths[good]
         dofs, shortest = recording.shape[2], int(lengths.min())
@@ -85,9 +85,9 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
             return None if text is None else State(positions[:, row], still, still, still)
 
         def fitted(block: Block, intervals: int) -> Fitted:
-            positions = finite_rows(block.recording, name)
-            start, goal = (held(role, block.places, positions) for role in _ENDS)
-            return fit(positions, times=row_times(block.recording)[0], knots=intervals,
+            positions = read_finite_rows(block.recording, name)
+            start, goal = (held(role, block.indices, positions) for role in _ENDS)
+            return fit(positions, times=read_row_times(block.recording)[0], knots=intervals,
                        degree=request.degree, start=start, goal=goal)  # fmt: skip
 
         def worst(intervals: int) -> float:
@@ -105,7 +105,7 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
         def compute(block: Block) -> Results:
             curves = fitted(block, intervals)
             jumps.add({name: block.recording.arrays[name].read()}, block.recording)
-            error[block.places] = curves.error
+            error[block.indices] = curves.error
             values = {"actions": curves.actions, "dt": curves.knot[:, None] / steps}
             for role, state in (("start", curves.start), ("goal", curves.goal)):
                 values |= {f"{role}/{part}": rows for part, rows in state.parts().items()}
@@ -113,10 +113,10 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
 
         points = intervals - request.degree - 1
         counts = np.full(len(lengths), points)
-        variables = [*control_variables(recording.unit(name), [*_ENDS])]
+        variables = [*describe_control_points(recording.unit(name), [*_ENDS])]
         stated = {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal"}
         sizes = {"point": points, "each": 1}
-        result = write_rows(
+        result = write_trajectories(
             request, files, recording, counts, variables, compute, stated, left_out, sizes
         )
         files.report.add_notes(*jumps.notes(""))

@@ -42,7 +42,7 @@ class Block(Span):
         return self.group_recording.take(slice(self.begin, self.end))
 
     @property
-    def places(self) -> Integers:
+    def indices(self) -> Integers:
         """Which trajectories of the job those of the block are [b]."""
         return self.numbers[self.begin : self.end]
 
@@ -131,7 +131,9 @@ def make_blocks(recording: Recording, rows: Integers) -> Iterator[Block]:
             )
 
 
-def faulty(spans: Iterable[Span], check: Callable[[Span], object]) -> dict[Span, Sequence[Fault]]:
+def find_faults(
+    spans: Iterable[Span], check: Callable[[Span], object]
+) -> dict[Span, Sequence[Fault]]:
     """Returns the trajectories for which ``check`` raises InputError, each alone, and their faults.
 
     ``check`` is called with trajectories that are read at once and, where it fails, with each.

@@ -41,13 +41,13 @@ from trajcli.files.writing import refuse_form, refuse_output
 from trajcli.inputs import value_faults
 from trajcli.jobs._blocks import MOST_FAULTS, Batch, LeftOut, make_batches
 from trajcli.jobs._gradient import Gradient
-from trajcli.jobs.job import faulty
+from trajcli.jobs.job import find_faults
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import (
     Resolved,
     input_warnings,
     position_unit,
-    recorded_positions,
+    recorded_positions_hint,
     resolve,
     units_report,
 )
@@ -141,7 +141,7 @@ class Plan:
         # commands that are positions in rad or m may lie in [-1, 1]
         layout = recording.layout
         physical = physical or not (layout and layout.family.commands_positions)
-        self.positions = recorded_positions(recording) if physical else None
+        self.positions = recorded_positions_hint(recording) if physical else None
         refuse_form(request.out, self.output, request.compress, has_write=True)
 
     def _batches(self, resolved: Resolved, recording: Recording) -> list[Batch]:
@@ -192,8 +192,8 @@ class Plan:
         if rotations:
             sizes |= rotation_sizes(rotations)
             frame = request.rotation_frame
-            variables += rotation_variables(rotations, self.quantities, self.dtype, frame)
-            if self.mode.result_names:
+            variables += describe_rotations(rotations, self.quantities, self.dtype, frame)
+            if self.mode.chooses:
                 axes = ("trajectory", *["rotation"] * (len(rotations) > 1), "axis")
                 for name, labels in ANGULAR_SMOOTHING.items():
                     variables.append(Variable(name, axes, np.dtype("f8"), labels))
@@ -328,7 +328,7 @@ def _bad_trajectories(batches: Sequence[Batch]) -> Mapping[int, LeftOut]:
         raise_if_any(value_faults(inputs, inputs.allow_nonfinite))
 
     bad = dict[int, LeftOut]()
-    for span, faults in faulty(spans(), check).items():
+    for span, faults in find_faults(spans(), check).items():
         recording = batches[span.group].recording
         bad[int(recording.numbers[span.begin])] = recording.place_text(span.begin), faults
     in_order = dict(sorted(bad.items()))
@@ -392,7 +392,7 @@ def _working_bytes(batch: Batch, kind: str) -> int:
     return int(max(horizon, inputs.rows) * per_row)
 
 
-def rotation_variables(
+def describe_rotations(
     rotations: Sequence[RotationDofs], quantities: Sequence[str], dtype: str, frame: str
 ) -> Iterator[Variable]:
     """Describes orientations [trajectory, row, (rotation,) 4] and angular rates [..., 3] for the
@@ -409,7 +409,7 @@ def rotation_variables(
 
 
 def rotation_sizes(rotations: Sequence[RotationDofs]) -> dict[str, int]:
-    """Returns the sizes of the dimensions of :func:`rotation_variables`."""
+    """Returns the sizes of the dimensions of :func:`describe_rotations`."""
     several = {"rotation": len(rotations)} if len(rotations) > 1 else {}
     return several | ({"quaternion": 4, "axis": 3} if rotations else {})
 

@@ -34,17 +34,17 @@ from trajcli.files.repair import TurnJumps
 from trajcli.files.state_sources import stored_state
 from trajcli.files.writing import refuse_output
 from trajcli.jobs._blocks import MOST_FAULTS
-from trajcli.jobs._orientations import recorded_orientations
+from trajcli.jobs._orientations import read_orientations
 from trajcli.jobs._rows import (
-    array_variables,
-    computable,
-    finite_rows,
+    describe_arrays,
+    find_computable,
+    read_finite_rows,
     read_trajectories,
-    row_times,
-    write_rows,
+    read_row_times,
+    write_trajectories,
 )
 from trajcli.jobs.job import Arrays, Block, Results, make_blocks
-from trajcli.jobs.plan import rotation_attributes, rotation_sizes, rotation_variables
+from trajcli.jobs.plan import rotation_attributes, rotation_sizes, describe_rotations
 from trajcli.jobs.request import SourceRequest
 from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import RESAMPLED_VALUES
@@ -133,7 +133,7 @@ class Curves:
             return request.method or DEFAULT
         one, known = whole.take([0]), is_known(*mode)
         part = one.take(slice(None), range(min(one.rows, resampling.SAMPLED_ROWS)))
-        rows, knots = {name: part.arrays[name].read() for name in names}, row_times(one)[0]
+        rows, knots = {name: part.arrays[name].read() for name in names}, read_row_times(one)[0]
         method, what = resampling.default_method(*mode, rows, knots[:, : part.rows]), ""
         if not mode[0] and method == DEFAULT and "velocity" in names[1:]:
             what = "velocities are zeros or differences, not the derivatives at the rows"
@@ -142,10 +142,10 @@ class Curves:
         elif is_cascade(*mode) and any("absolute" in x.file.attributes() for x in whole.members):
             method, what = DEFAULT, f"no known curve joins the absolute dofs of {whole.source}"
         elif (request.dt, request.rate, request.times) != (None, None, None):
-            what = f"{whole.source} states {described(*mode)}, but other times are given"
+            what = f"{whole.source} states {mode_text(*mode)}, but other times are given"
             method = DEFAULT
         elif known and (missing := ", ".join(missing_parts(*mode, names))):
-            what = f"exactly, as {described(*mode)}, it takes {missing} as well"
+            what = f"exactly, as {mode_text(*mode)}, it takes {missing} as well"
         if what:
             self._report.add_notes(Note(f"by {method}: {what}"))
         return method
@@ -162,7 +162,7 @@ class Curves:
         """Returns what an output says of its curves."""
         stated: dict[str, Any] = {"method": self.method}
         if self.mode is not None:
-            stated = {"samples_of": described(*self.mode)}
+            stated = {"samples_of": mode_text(*self.mode)}
         stated |= {"hold": self.hold} if self.hold else {}
         return stated | ({"hold_dofs": self._which_held} if self.held else {})
 
@@ -234,7 +234,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         new = None if rate else times_of_file(files, str(request.at), len(recording))
         raise_if_any(resampling.option_faults(request.method, request.hold), UsageError)
         holding = request.method == "hold"
-        good, left_out = computable(request, recording, holding)
+        good, left_out = find_computable(request, recording, holding)
         remarks, recording = list[str](), recording.take(good)
         curves = Curves(request, recording, files.report)
         counts, ends, slack = _measured(recording, holding, rate, curves)
@@ -262,14 +262,14 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
                 clock = stamps.start_stamps((clock[0][inside], clock[1]))
 
         def compute(of_job: Block) -> Results:
-            block, places = of_job.recording, of_job.places
-            knots, rounding = row_times(block, acting=holding)
+            block, places = of_job.recording, of_job.indices
+            knots, rounding = read_row_times(block, acting=holding)
             if stamps is None:
                 times = since = np.arange(counts[places[0]])[None] / (rate or 1.0)
             else:
                 times, since = stamps.at(places)
             lenient = request.allow_nonfinite
-            values = {name: finite_rows(block, name, lenient) for name in recording.arrays}
+            values = {name: read_finite_rows(block, name, lenient) for name in recording.arrays}
             jumps.add(values, block)
             # ends may be off by rounding
             at = locate_times(np.clip(times, 0.0, knots[:, -1:]), knots, len(block), rounding)
@@ -278,7 +278,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
                 from trajcli.rotations import resample
 
                 rows = values[next(iter(recording.arrays))]
-                q = recorded_orientations(rows, rotations, block.place_text, said, lenient)
+                q = read_orientations(rows, rotations, block.place_text, said, lenient)
                 motion = resample(q, turns, times=knots, at=at, frame=frame)
                 named = zip(ROTATIONS, motion, strict=True)
                 arrays |= {name: turned for name, turned in named if turned is not None}
@@ -292,17 +292,17 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         stated |= {"held_ends": held} if held else {}
         dtype = output_dtype(recording.input.precision)
         written = QUANTITIES[: 4 if turns == "spline" else 2]
-        turned = [*rotation_variables(rotations, written, dtype, frame)]
+        turned = [*describe_rotations(rotations, written, dtype, frame)]
         if rotations:
             stated |= rotation_attributes(rotations, frame)
         variables = [
-            *array_variables(recording, curves.names),
+            *describe_arrays(recording, curves.names),
             *turned,
             time_variable(shared=stamps is None or not stamps.own_times or len(counts) == 1),
             *stamp_variables(clock),
             *_beside_actions(recording, rate),
         ]
-        result = write_rows(
+        result = write_trajectories(
             request, files, recording, counts, variables, compute, stated, left_out,
             rotation_sizes(rotations),
         )  # fmt: skip
@@ -367,8 +367,8 @@ def _measured(
     seconds from the first, and how far rounding may move that time."""
     counts, (ends, slack) = np.zeros(len(recording), np.int64), np.zeros((2, len(recording)))
     for group_recording in make_blocks(recording, recording.lengths):
-        block, places = group_recording.recording, group_recording.places
-        knots, rounding = row_times(block, acting=holding)
+        block, places = group_recording.recording, group_recording.indices
+        knots, rounding = read_row_times(block, acting=holding)
         ends[places] = knots[:, -1]
         slack[places] = np.maximum(*end_slack(knots))[:, 0] + rounding
         if rate is not None:
@@ -391,8 +391,8 @@ def _turns_method(method: str | None) -> str:
     return turns
 
 
-def described(mode: str, options: Mapping[str, Any]) -> str:
-    """Returns a mode and its options as text: bspline degree=3 steps=2."""
+def mode_text(mode: str, options: Mapping[str, Any]) -> str:
+    """Returns a mode and its options as text: jerk scheme=zoh alignment=full."""
     return " ".join([mode, *(f"{name}={value}" for name, value in options.items())])
 
 

@@ -32,7 +32,7 @@ from trajcli.files.repair import repair_recordings
 from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.files.state_sources import state_from_option, state_units, stored_state
 from trajcli.inputs import Inputs
-from trajcli.jobs._blocks import LeftOut, recorded_rates
+from trajcli.jobs._blocks import LeftOut, has_recorded_rates
 from trajcli.jobs.request import Request
 from trajcli.mode_options import CURVE
 from trajcli.modes import ALIASES, Mode, make_method, make_mode
@@ -144,7 +144,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
         first.require_rotations()
     recording = join(fitting)
     count = len(recording)
-    if not request.recorded and all(recorded_rates(part, mode) for part in usable):
+    if not request.recorded and all(has_recorded_rates(part, mode) for part in usable):
         mode, note = _of_rates(request, first, mode)
         report.add_notes(note)
     if request.start_index is not None:
@@ -152,11 +152,11 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
         recording = replace(recording, start=start)
     raise_if_any([*recording.start.faults("start", count), *recording.goal.faults("goal", count)])
     if request.episodes is not None:
-        recording = recording.take(np.sort(parse_selection(request.episodes, count)))
-        recording, faulty = recording.usable()
+        recording = recording.take(np.sort(select(request.episodes, count)))
+        recording, find_faults = recording.usable()
         if not request.skip_bad or not len(recording):
-            raise_if_any(faulty.values())
-        left_out += ((name, [fault]) for name, fault in faulty.items())
+            raise_if_any(find_faults.values())
+        left_out += ((name, [fault]) for name, fault in find_faults.items())
     return Resolved(recording, mode, mode_source, commands, left_out)
 
 
@@ -295,7 +295,7 @@ def _refuse_normalised(members: Sequence[Recording]) -> None:
     # what is beyond [-1, 1] is not normalised; some rows tell
     some = [*members[:_FIRST], members[-1]]
     if all(largest(g.input.read_part(0, 1, 0, _ROWS)) <= 1.0 + 1e-6 for g in some):
-        ways = [recorded_positions(first), "--mode acceleration, if these are accelerations"]
+        ways = [recorded_positions_hint(first), "--mode acceleration, if these are accelerations"]
         raise UsageError(
             "normalised commands, and nothing says how to read them",
             where=first.input.where,
@@ -409,7 +409,7 @@ def input_warnings(recording: Recording, longest: Inputs) -> Iterator[str]:
     yield from dict.fromkeys(clock.remark for clock in clocks if clock and clock.remark)
 
 
-def recorded_positions(group: Recording) -> str | None:
+def recorded_positions_hint(group: Recording) -> str | None:
     """Returns a hint at the recorded positions beside commands; None beside others."""
     layout, member = group.layout, group.member
     if layout is None or member is None or not group.commands:

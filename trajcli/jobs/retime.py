@@ -31,15 +31,15 @@ from trajcli.files.source import Place, parse_source
 from trajcli.files.writing import refuse_output, stop_error
 from trajcli.jobs._blocks import MOST_FAULTS
 from trajcli.jobs._rows import (
-    array_variables,
-    computable,
-    control_variables,
-    finite_rows,
+    describe_arrays,
+    describe_control_points,
+    find_computable,
+    read_finite_rows,
+    read_row_times,
     read_trajectories,
-    row_times,
-    write_rows,
+    write_trajectories,
 )
-from trajcli.jobs.job import Arrays, Block, Results
+from trajcli.jobs.job import Block, Results
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resample import curves_between
 from trajcli.kernels.program import Floats
@@ -49,8 +49,8 @@ from trajcli.system import hold_signals, pending_signal, processors
 from trajcli.trajectory import State
 
 _RATE = 1000.0  # of the setpoints of slower sources, in Hz
-# The options of one method alone, and the first variables of OUT, in the order of merge.
-_OF_METHOD = {"uniform": ("slower_only",), "fastest": ("to", "rows", "corners")}
+# The options that only one method takes, and the first variables of OUT, in the order of merge.
+_METHOD_OPTIONS = {"uniform": ("slower_only",), "fastest": ("to", "rows", "corners")}
 _FIRST = (*QUANTITIES, "time", "start_stamp")
 
 
@@ -75,7 +75,7 @@ class RetimeRequest(SourceRequest):
             what, expected = "neither stop nor a distance", "stop, or a distance like 0.05"
             yield Fault(what, where="--corners", expected=expected, found=str(self.turns))
         other = "fastest" if method == "uniform" else "uniform"
-        for name in _OF_METHOD[other]:
+        for name in _METHOD_OPTIONS[other]:
             if getattr(self, name) not in (None, False):
                 yield Fault(f"an option of --method {other}", where=f"--{name.replace('_', '-')}")
 
@@ -92,50 +92,58 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
     Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
     if (shard := request.shard) is not None:
-        from trajcli.jobs.shards import done_already
+        from trajcli.jobs.shards import read_finished_part
 
-        if done := done_already(request):
-            return done
+        if result := read_finished_part(request):
+            return result
     refuse_output(request.out, request.overwrite or shard is not None)
-    with Files(request, report=report) as files, ExitStack() as opened:
-        whole = read_trajectories(request, files, actions=False, paths=True)
-        method = request.method or ("uniform" if whole.clock else "fastest")
+    with Files(request, report=report) as files, ExitStack() as stack:
+        recording = read_trajectories(request, files, actions=False, paths=True)
+        method = request.method or ("uniform" if recording.clock else "fastest")
         raise_if_any(request.faults(method), UsageError)
-        if not whole.clock and method == "uniform":
-            fault = no_time(whole)
-            raise InputError(replace(fault, hint=f"--method fastest; or {fault.hint}"))
-        if not whole.clock:
-            files.report.add_notes(Note("no times: the rows are a path"))
-        paces = (Paces if method == "uniform" else Timings)(whole, request, files)
-        part = whole if shard is None else whole.take(slice(*shard.share(len(whole))))
-        good, left_out = computable(request, part)
-        left_out += paces.prepare(part.take(good).select_arrays(paces.arrays), files.report, opened)
+        if not recording.clock:
+            if method == "uniform":
+                fault = no_time(recording)
+                raise InputError(replace(fault, hint=f"--method fastest; or {fault.hint}"))
+            files.report.add(Note("no times: the rows are a path"))
+
+        # limits are checked against the arrays of the whole run, so that all shards agree on
+        # them; only then does a shard take its share
+        paces = (Paces if method == "uniform" else Timings)(recording, request, files)
+        share = recording if shard is None else recording.take(slice(*shard.share(len(recording))))
+        indices, left_out = find_computable(request, share)
+        left_out += paces.prepare(share.take(indices).only(paces.arrays), files.report, stack)
+
         stamps = paces.recording.start_stamps(relative=shard is not None)
-        variables = [*paces.variables(), time_variable(len(whole) == 1), *stamp_variables(stamps)]
+        variables = [*paces.variables(), time_variable(len(recording) == 1)]
+        variables += stamp_variables(stamps)
         variables.sort(key=lambda v: ((*_FIRST, v.name).index(v.name), v.name))
-        for k, v in enumerate(variables):  # plot draws the limits that they keep
+        for k, v in enumerate(variables):  # plot draws the limits that OUT states
             sides = zip(("lower_limit", "upper_limit"), paces.limits.get(v.name, ()), strict=False)
             variables[k] = replace(v, attributes=dict(sorted([*v.attributes.items(), *sides])))
-        stated = {**paces.stated(), "limits": Place(str(request.limits))}
-        result = write_rows(
-            request, files, paces.recording, paces.counts, variables, paces.compute, stated,
-            left_out, paces.sizes, paces.named,
+        result = write_trajectories(
+            request, files, paces.recording, paces.counts, variables, paces.compute,
+            {**paces.attributes(), "limits": Place(str(request.limits))},
+            left_out, paces.sizes, paces.has_names,
         )  # fmt: skip
         files.report.add_notes(*paces.notes())
     about = {"limits": str(request.limits), "method": method, "matched": paces.matched}
     return {**result, **about, **paces.result()}
 
 
-def _way(request: RetimeRequest, recording: Recording, method: str = "central") -> str:
-    """Returns the command that makes a trajectory of arrays: by central, their positions stay."""
+def _differentiate_command(
+    request: RetimeRequest, recording: Recording, method: str = "central"
+) -> str:
+    """Writes the command that makes a trajectory of arrays; central does not move positions."""
     sources, layout, member = request.sources, recording.layout, recording.member
     if "actions" in recording.arrays and not recording.named and recording.file.names() != [""]:
-        near = layout and member and layout.position_names(member)
-        if not near:
+        # recorded positions of the layout, if there are any, take the place of the actions
+        positions = layout and member and layout.recorded(member)
+        if not positions:
             return "trajcli integrate takes actions, differentiate --method central positions"
-        sources = [f"{parse_source(text).path}:{near[0]}" for text in sources]
-    read = {x.name.replace("_", "-"): getattr(request, x.name) for x in fields(Reading)}
-    words = [w for k, x in read.items() if x for w in (f"--{k}", str(x))[: 1 + (x is not True)]]
+        sources = [f"{parse_source(text).path}:{positions[0]}" for text in sources]
+    options = {x.name.replace("_", "-"): getattr(request, x.name) for x in fields(Reading)}
+    words = [w for k, x in options.items() if x for w in (f"--{k}", str(x))[: 1 + (x is not True)]]
     words += ["--overwrite"] * request.overwrite
     out = str(request.out.with_name(f"{request.out.stem}_{method}.h5"))
     line = shlex.join([*sources, *words, "--method", method, "-o", out])
@@ -143,61 +151,70 @@ def _way(request: RetimeRequest, recording: Recording, method: str = "central") 
 
 
 class Paces:
-    """Limits, and for every trajectory the factor of its time and the limit that binds it.
+    """The uniform pace of each trajectory: one factor of its time, and the limit that binds it.
 
     Attributes:
-        arrays: the names of those that are read.
-        limits: those of velocity, acceleration and jerk, in the order of the dofs.
+        arrays: the names of the arrays that are read.
+        limits: bounds of velocity, acceleration and jerk, in the order of the dofs.
+        matched: which limit each dof takes, for the result.
         recording, counts: the trajectories that are written, and the rows of each in OUT [n].
-        sizes, named: see :func:`.write_rows`.
+        sizes, has_names: see :func:`.write_trajectories`.
         factor: the scaling of time [n].
-        copied: dofs whose actions are positions whatever the mode.
+        copied: dofs whose actions are positions, whatever the mode.
     """
 
-    def __init__(self, whole: Recording, request: RetimeRequest, files: Files) -> None:
-        """Raises InputError for arrays that cannot be timed."""
-        self._whole, self._request, self.sizes = whole, request, dict[str, int]()
+    def __init__(self, recording: Recording, request: RetimeRequest, files: Files) -> None:
+        """Takes all trajectories of the run; raises InputError for arrays that cannot be timed."""
+        self._input, self._request, self.sizes = recording, request, dict[str, int]()
         stored = read_limits(request.limits, files.sources)
-        names, picked = whole.dof_labels, whole.dofs
-        self.arrays, units, itemsize = self._read()
-        bounds = stored.bounds(names, itemsize, units, picked)
-        remarks = [x for n in bounds for x in stored.unit_remarks(n, whole.units.get(n))]
-        self._remarks = [*dict.fromkeys(remarks), *stored.remarks(names, picked)]
-        self.matched, by = stored.matched(names, picked), request.margin
+        names, dofs = recording.dof_labels, recording.dofs
+        self.arrays, units, itemsize = self._choose_arrays()
+        bounds = stored.bounds(names, itemsize, units, dofs)
+        remarks = [x for n in bounds for x in stored.unit_remarks(n, recording.units.get(n))]
+        self._remarks = [*dict.fromkeys(remarks), *stored.remarks(names, dofs)]
+        self.matched, margin = stored.matched(names, dofs), request.margin
+        # no pace changes positions: they are compared with their limits, but do not set the pace
         self._position, self._beyond = bounds.pop("position", None), 0
-        self.limits: fastest.Bounds = {n: (by * b.lower, by * b.upper) for n, b in bounds.items()}
+        self.limits: fastest.Bounds = {
+            name: (margin * b.lower, margin * b.upper) for name, b in bounds.items()
+        }
         faults = fastest.limit_faults([*self.limits], self.limits)
         raise_if_any(replace(f, where=f"{request.limits}: {f.where}") for f in faults)
-        self.named = len({*whole.lengths.tolist()}) > 1
+        # shards that differ in length would otherwise disagree on whether trajectories have names
+        self.has_names = len({*recording.lengths.tolist()}) > 1
 
-    def _read(self) -> tuple[list[str], dict[str, str], int]:
-        """Returns the names of the arrays to read, and the units and the bytes of values in OUT."""
-        whole = self._whole
-        if not (names := [name for name in whole.arrays if name in QUANTITIES]):
-            found, hint = ", ".join(whole.arrays), _way(self._request, whole)
-            plain = "actions" not in whole.arrays or whole.file.names() == [""]
+    def _choose_arrays(self) -> tuple[list[str], dict[str, str], int]:
+        """Chooses the arrays to read; returns their names, and the units and the bytes of values
+        in OUT."""
+        recording = self._input
+        if not (names := [name for name in recording.arrays if name in QUANTITIES]):
+            found = ", ".join(recording.arrays)
+            hint = _differentiate_command(self._request, recording)
+            plain = "actions" not in recording.arrays or recording.file.names() == [""]
             if plain and not self._request.slower_only:
                 hint = f"--method fastest if these are positions; or {hint}"
-            what, where, expected = "not a trajectory", whole.source, ", ".join(QUANTITIES)
+            what, where, expected = "not a trajectory", recording.source, ", ".join(QUANTITIES)
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-        itemsize = min(whole.arrays[name].precision.itemsize for name in names)
-        return names, {name: whole.unit(name) or "" for name in names}, itemsize
+        itemsize = min(recording.arrays[name].precision.itemsize for name in names)
+        return names, {name: recording.unit(name) or "" for name in names}, itemsize
 
-    def prepare(self, recording: Recording, report: Report, opened: ExitStack) -> list[Fault]:
+    def prepare(self, recording: Recording, report: Report, stack: ExitStack) -> list[Fault]:
         """Takes the trajectories to write, and returns the faults of those that are left out.
 
         Raises InputError for limits of quantities that the trajectories do not have.
         """
-        whole, arrays, count = self._whole, self.arrays, len(recording)
+        everything, arrays, count = self._input, self.arrays, len(recording)
         if missing := [name for name in self.limits if name not in arrays]:
-            what, where = f"limits of {', '.join(missing)}, and no such rows", whole.source
+            what, where = f"limits of {', '.join(missing)}, and no such rows", everything.source
             expected, found = ", ".join(self.limits), ", ".join(arrays)
-            hint = _way(self._request, whole) if "position" in arrays else "leave them out"
+            command = _differentiate_command(self._request, everything)
+            hint = command if "position" in arrays else "leave them out"
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-        absolute = str(whole.file.attributes().get("absolute", "")).split(",")
-        self.copied = [k for k, number in enumerate(whole.dofs.numbers) if str(number) in absolute]
-        # where the file states no mode
-        self._curve = curves_between(self._request, whole.select_arrays(arrays)).method
+        absolute = str(everything.file.attributes().get("absolute", "")).split(",")
+        numbers = everything.dofs.numbers
+        self.copied = [dof for dof, number in enumerate(numbers) if str(number) in absolute]
+        # the curve between the rows where the file states no mode
+        self._curve = curves_between(self._request, everything.only(arrays)).method
         self.recording, self.counts, self.factor = recording, recording.lengths, np.ones(count)
         # what binds each trajectory: a quantity of a dof at a time; "", -1 and NaN where nothing
         self._quantity = np.full(count, "", object)
@@ -205,82 +222,76 @@ class Paces:
         self._slack = {name: np.ones(count) for name in self.limits}
         return []
 
-    def stated(self) -> dict[str, Any]:
-        """Returns the attributes of OUT."""
-        stored = self._whole.file.attributes()
-        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in ANY_PACE}
+    def attributes(self) -> dict[str, Any]:
+        """Collects the attributes of OUT."""
+        stored = self._input.file.attributes()
+        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in retiming.OF_ANY_PACE}
         if "absolute" in stated:
             stated["absolute"] = ",".join(map(str, self.copied))
-        if stored.get("start") == RECORDED_START:  # other starts are named as seen from their file
+        # other starts are named by paths relative to the file that states them
+        if stored.get("start") == RECORDED_START:
             stated["start"] = RECORDED_START
         # each trajectory has its own factor, and so its own steps
         return stated | {"dt": "varies", "slower_only": int(self._request.slower_only)}
 
     def variables(self) -> list[Variable]:
-        """Describes what OUT has beside times."""
+        """Describes the variables of OUT other than times."""
         label, kind = {"long_name": "time_scale"}, np.dtype("f8")
         scale = Variable("time_scale", ("trajectory",), kind, label)
-        return [*array_variables(self.recording), scale]
+        return [*describe_arrays(self.recording), scale]
 
     def compute(self, block: Block) -> Results:
-        """Returns the variables of a block."""
-        values = {name: finite_rows(block.recording, name) for name in self.arrays}
-        times, exact, places = row_times(block.recording)[0], self._request.duration, block.places
-        between = self._between(values, times)
-        pace = retiming.find_pace(values, self.limits, self._request.slower_only, between)
-        if exact is not None:
-            pace = retiming.stretch_pace(pace, np.broadcast_to(times[:, -1], len(places)), exact)
-        times = times * pace.factor[:, None]  # t → s·t
-        self.factor[places], self._dof[places] = pace.factor, pace.dof
-        self._quantity[places] = pace.limited_by
-        bound = pace.row >= 0
-        self._time[places[bound]] = times[bound, pace.row[bound]]
-        for name, share in pace.slack.items():
-            self._slack[name][places] = share
-        self._look(values.get("position"))
-        yield (
-            0,
-            {
-                "time": times,
-                **retiming.scale_outputs(values, pace.factor),
-                "time_scale": pace.factor,
-            },
-        )
+        """Finds the pace of each trajectory of a block, and its rows at that pace."""
+        values = {name: read_finite_rows(block.recording, name) for name in self.arrays}
+        times, indices = read_row_times(block.recording)[0], block.indices
 
-    def _look(self, position: Any) -> None:
+        # The largest values lie between rows. Their curve is that of the file's mode or, without
+        # a mode, the one that resample takes; lines and unknown curves have no extremes there.
+        mode, options = self.recording.stated.name, self.recording.stated.options
+        kinds = {name: self.recording.arrays[name].precision for name in values}
+        extremes = dict[str, Floats]()
+        if not is_known(mode, options):
+            if self._curve in GIVEN and {"position", "velocity"} <= {*values}:
+                extremes = retiming.extremes_of_method(self._curve, values, times, kinds)
+        elif missing := missing_parts(mode, options, values):
+            what = "limits hold at the rows alone: between them the curve takes"
+            self._remarks.append(Note(f"{what} {', '.join(missing)}"))
+        else:  # the curve knows how rounding has moved its rows
+            rows = {name: x.astype(kinds[name]) for name, x in values.items()}
+            extremes = retiming.extremes(mode, options, rows, times)
+        for part in extremes.values():
+            part[..., self.copied] = 0.0  # positions that are copied have no curve
+
+        pace = retiming.paced(values, self.limits, self._request.slower_only, extremes)
+        if (duration := self._request.duration) is not None:
+            ends = np.broadcast_to(times[:, -1], len(indices))
+            pace = retiming.lasting(pace, ends, duration)
+        times = times * pace.factor[:, None]  # t → s·t
+        self.factor[indices], self._dof[indices] = pace.factor, pace.dof
+        self._quantity[indices] = pace.limited_by
+        bound = pace.row >= 0
+        self._time[indices[bound]] = times[bound, pace.row[bound]]
+        for name, share in pace.slack.items():
+            self._slack[name][indices] = share
+        self._count_beyond(values.get("position"))
+        yield 0, {"time": times, **retiming.at_pace(values, pace.factor), "time_scale": pace.factor}
+
+    def _count_beyond(self, position: Any) -> None:
         """Counts the trajectories with positions [b, T, D] beyond their limits."""
         if (bounds := self._position) is not None and position is not None:
             # slack forgives the rounding of a motion that was planned to its limits
             excess = np.maximum(position - bounds.upper, bounds.lower - position) / bounds.size
             self._beyond += int((excess > bounds.slack).any((1, 2)).sum())
 
-    def _between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
-        """Returns the extremes between the rows by quantity: of the curve of the file's mode, else
-        of that which resample sends. Lines, and dofs whose positions are copied, have none."""
-        mode, options = self.recording.stated_mode.name, self.recording.stated_mode.options
-        kinds = {name: self.recording.arrays[name].precision for name in values}
-        reached = dict[str, Floats]()
-        if not is_known(mode, options):
-            if self._curve in ARRAY_COUNTS and {"position", "velocity"} <= {*values}:
-                reached = retiming.method_extremes(self._curve, values, times, kinds)
-        elif needed := missing_parts(mode, options, values):
-            what = "limits hold at the rows alone: between them the curve takes"
-            self._remarks.append(Note(f"{what} {', '.join(needed)}"))
-        else:  # the curve knows how rounding has moved its rows
-            rows = {name: x.astype(kinds[name]) for name, x in values.items()}
-            reached = retiming.extremes(mode, options, rows, times)
-        for part in reached.values():
-            part[..., self.copied] = 0.0
-        return reached
-
     def names(self) -> list[str]:
-        """Returns the names of the trajectories: of their groups, or their numbers."""
-        whole, named = self.recording, self.recording.several or self.named
-        return whole.output_names(whole.paths) if named else [*map(str, range(len(whole)))]
+        """Names the trajectories by their groups or, without groups, by their numbers."""
+        recording, grouped = self.recording, self.recording.several or self.has_names
+        paths = recording.paths
+        return recording.output_names(paths) if grouped else [*map(str, range(len(recording)))]
 
     def result(self) -> dict[str, Any]:
-        """Returns all results as plain values; trajectories by group name or number."""
-        quantities, labels = self._quantity.tolist(), self._whole.dof_labels
+        """Collects the result as plain values; trajectories by group name or number."""
+        quantities, labels = self._quantity.tolist(), self._input.dof_labels
         least, most = self.factor.min(initial=np.inf), self.factor.max(initial=-np.inf)
         return {
             "factor": {"least": float(least), "most": float(most)},
@@ -296,7 +307,7 @@ class Paces:
         }
 
     def notes(self) -> list[str]:
-        """Returns the warnings about limits."""
+        """Collects the warnings about limits."""
         notes = list(self._remarks)
         if self._beyond:
             share = f"{self._beyond} of {len(self.counts)} trajectories"
@@ -304,19 +315,19 @@ class Paces:
         return notes
 
 
-class _Timed(NamedTuple):
+class _Timing(NamedTuple):
     """What the result says of a timing, and where its control points lie in the temporary file.
 
-    before, after, uniform: durations of the rows, of OUT and by the fastest uniform pace.
+    recorded, duration, uniform: durations of the rows, of OUT and by the fastest uniform pace.
     """
 
-    before: float | None
-    after: float
+    recorded: float | None
+    duration: float
     uniform: float
     state: str
     rows: int
     step: float
-    at: int
+    offset: int
     dwells: Sequence[tuple[float, float]]
     corners: Sequence[tuple[float, float]]
     remarks: Sequence[fastest.Remark]
@@ -329,114 +340,123 @@ class Timings(Paces):
     file without a name in its folder, which ends with the process.
     """
 
-    def _read(self) -> tuple[list[str], dict[str, str], int]:
-        whole = self._whole
-        name = "position" if "position" in whole.arrays else next(iter(whole.arrays))
-        known = name == "position" or whole.named or whole.file.names() == [""]
-        if not known or name in QUANTITIES[1:] or (name != "position" and whole.rate_name):
-            raise InputError(no_positions(whole))
-        rates = [n for n in QUANTITIES[1:3] if name == "position" and n in whole.arrays]
-        unit = self._unit = whole.unit(name)
-        return [name, *rates], {q: derive_unit(q, unit) for q in QUANTITIES if unit}, 8
+    def _choose_arrays(self) -> tuple[list[str], dict[str, str], int]:
+        recording = self._input
+        name = "position" if "position" in recording.arrays else next(iter(recording.arrays))
+        known = name == "position" or recording.named or recording.file.names() == [""]
+        if not known or name in QUANTITIES[1:] or (name != "position" and recording.named_rate):
+            raise InputError(no_positions(recording))
+        # velocity and acceleration say whether a path moves at its ends
+        rates = [n for n in QUANTITIES[1:3] if name == "position" and n in recording.arrays]
+        unit = self._unit = recording.unit(name)
+        return [name, *rates], {q: unit_of(q, unit) for q in QUANTITIES if unit}, 8
 
-    def prepare(self, recording: Recording, report: Report, opened: ExitStack) -> list[Fault]:
-        request, whole, limits, place = self._request, self._whole, self.limits, -1
+    def prepare(self, recording: Recording, report: Report, stack: ExitStack) -> list[Fault]:
+        request, everything, limits, index = self._request, self._input, self.limits, -1
         if free := [name for name in QUANTITIES[1:] if name not in limits]:
             text = f"no limits of {' and '.join(free)}, which may be of any size"
             self._remarks.append(Note(text) if free == ["jerk"] else text)
         self._ends: EndsName = "plan"
-        self._rate = request.to or max(_RATE, 1 / (whole.step or 1))
+        self._rate = request.to or max(_RATE, 1 / (everything.step or 1))
         self._even = request.rows is None and request.duration is None
-        self.named, faults = len(whole) > 1 and self._even, list[Fault]()
-        if request.shard and len(self.arrays) > 1:  # without rates none moves at an end
-            for _ in self._courses(whole.select_arrays(self.arrays), []):
-                pass  # whether any trajectory of OUT does
-        # by place: what the result says of a timing, where its control points lie
-        courses, done = self._courses(recording, faults), dict[int, _Timed]()
-        with os_failures(request.path), hold_signals():
-            self._points = opened.enter_context(TemporaryFile(dir=request.path.parent))  # noqa: SIM115
-            # so many that a signal is answered within about a second
-            while some := list(islice(courses, 8 * processors())):
-                timings = fastest.solve_timings([course for _, course, _ in some], limits)
-                for (place, course, before), timing in zip(some, timings, strict=True):
-                    with self._placed(recording, place, faults):
-                        made = fastest.make_setpoints(
+        self.has_names, faults = len(everything) > 1 and self._even, list[Fault]()
+        # OUT of all shards has goal states if any of its trajectories moves at its end, so a
+        # shard looks through the others'; without rates none moves there
+        if request.shard and len(self.arrays) > 1:
+            for _ in self._courses(everything.only(self.arrays), []):
+                pass
+
+        courses, timings = self._courses(recording, faults), dict[int, _Timing]()
+        with os_failures(request.path), held():
+            self._points = stack.enter_context(TemporaryFile(dir=request.path.parent))  # noqa: SIM115
+            # so many at once that a signal is answered within about a second
+            while group := list(islice(courses, 8 * processors())):
+                timed = fastest.timed([course for _, course, _ in group], limits)
+                for (index, course, recorded), timing in zip(group, timed, strict=True):
+                    with self._collect_faults(recording, index, faults):
+                        points = fastest.setpoints(
                             course, timing, limits, self._rate, request.rows, request.duration
                         )
-                        after, at = (made.count - 1) * made.step, self._points.tell()
-                        done[place] = _Timed(
-                            before, after, timing.uniform, timing.state, made.count, made.step, at,
-                            course.dwells, course.corners, [*_remarks(course, before is not None)],
+                        timings[index] = _Timing(
+                            recorded, (points.count - 1) * points.step, timing.uniform,
+                            timing.state, points.count, points.step, self._points.tell(),
+                            course.dwells, course.corners,
+                            [*_course_remarks(course, recorded is not None)],
                         )  # fmt: skip
-                        np.save(self._points, np.concatenate([made.start, made.goal, made.actions]))
+                        state_points = [points.start, points.goal, points.actions]
+                        np.save(self._points, np.concatenate(state_points))
                 raise_if_any(() if request.skip_bad else faults[:MOST_FAULTS])
-                report.on_progress(place + 1, len(recording))
+                report.on_progress(index + 1, len(recording))
                 if signal := answered():
-                    raise stop_error(request.out, signal, place + 1, len(recording))
-        raise_if_any(() if done and request.skip_bad else faults[:MOST_FAULTS])
-        self.recording, self._timed = recording.take([*done]), [*done.values()]
-        self.counts = np.array([timed.rows for timed in self._timed], np.int64)
+                    raise stop_error(request.out, signal, index + 1, len(recording))
+        raise_if_any(() if timings and request.skip_bad else faults[:MOST_FAULTS])
+
+        self.recording, self._timings = recording.take([*timings]), [*timings.values()]
+        self.counts = np.array([timing.rows for timing in self._timings], np.int64)
         self.sizes = {"point": int(self.counts.max(initial=5)) - 5, "each": 1}
-        self._shares = {name: np.zeros((len(done), recording.shape[2])) for name in limits}
+        self._shares = {name: np.zeros((len(timings), recording.shape[2])) for name in limits}
         cut = isinstance(request.turns, float)  # which leaves no noise
-        if whole.clock and not whole.stated_mode.name and done and not cut:
+        if everything.clock and not everything.stated.name and timings and not cut:
             first = self.recording.take([0])
-            rows, times = first.arrays[self.arrays[0]].read()[0], row_times(first)[0][0]
+            rows, times = first.arrays[self.arrays[0]].read()[0], read_row_times(first)[0][0]
             if (cost := fastest.noise_cost(rows, times, limits)) is not None:
                 what = f"noise in the rows costs {100 * cost:.0f} % of the time"
-                way = _way(request, whole, "smooth")
-                self._remarks.append(f"{what} (measured on trajectory 0): {way}")
+                command = _differentiate_command(request, everything, "smooth")
+                self._remarks.append(f"{what} (measured on trajectory 0): {command}")
         return faults
 
     def _courses(
         self, recording: Recording, faults: list[Fault]
     ) -> Iterator[tuple[int, fastest.Course, float | None]]:
-        """Yields the place of each trajectory, its path and its duration; adds the faults of those
-        that have none."""
-        place = -1
+        """Yields the index of each trajectory, its path and its duration; adds the faults of those
+        that have no path."""
+        index = -1
         for block in recording.blocks():
             # what --skip-bad leaves out may be in other shards
-            arrays = [finite_rows(block, n, self._request.skip_bad) for n in self.arrays]
-            clock = block.clock
-            times = np.broadcast_to(row_times(block)[0], (len(block), block.rows))
+            arrays = [read_finite_rows(block, n, self._request.skip_bad) for n in self.arrays]
+            times = np.broadcast_to(read_row_times(block)[0], (len(block), block.rows))
             for rows, *rates, line in zip(*arrays, times, strict=True):
-                place, course, at = place + 1, None, line if clock else None
-                own = dict(zip(self.arrays[1:], rates, strict=True))
-                with self._placed(recording, place, faults):
-                    course = fastest.make_course(rows, at, **own, corners=self._request.turns)
+                index, course, knots = index + 1, None, line if block.clock else None
+                states = dict(zip(self.arrays[1:], rates, strict=True))
+                with self._collect_faults(recording, index, faults):
+                    course = fastest.course(rows, knots, **states, corners=self._request.turns)
                 if course is not None:
                     self._ends = "goal" if course.moving[1] else self._ends
                     self._even &= not all(course.moving)  # whose speeds leave no step free
-                    yield place, course, float(line[-1]) if clock else None
+                    yield index, course, None if knots is None else float(knots[-1])
 
     @contextmanager
-    def _placed(self, recording: Recording, place: int, faults: list[Fault]) -> Iterator[None]:
-        """Adds the faults of a trajectory, with its place."""
+    def _collect_faults(
+        self, recording: Recording, index: int, faults: list[Fault]
+    ) -> Iterator[None]:
+        """Adds the faults of a trajectory to others, with its place in its file."""
         try:
             yield
         except InputError as error:
             for fault in error.faults:
-                where = f"{recording.place_text(place)}, {fault.where}"
+                where = f"{recording.place_text(index)}, {fault.where}"
                 hint = fault.shell or fault.hint
-                if hint == "--method uniform" and not {*self.limits} <= {*self._whole.arrays}:
-                    hint = _way(self._request, self._whole)
+                # a uniform pace needs the rows of every limit
+                if hint == "--method uniform" and not {*self.limits} <= {*self._input.arrays}:
+                    hint = _differentiate_command(self._request, self._input)
                 faults.append(replace(fault, where=where, hint=hint, shell=""))
 
-    def stated(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
         about = {"mode": "bspline", "degree": 3, "steps": 1, "ends": self._ends}
         return {**about, "method": "fastest", "dt": 1 / self._rate if self._even else "varies"}
 
     def variables(self) -> list[Variable]:
         unit, roles = self._unit, ["start", "goal"] if self._ends == "goal" else ["start"]
-        rows = [row_variable(q, np.float64, unit and derive_unit(q, unit)) for q in QUANTITIES]
-        return [*rows, *control_variables(unit, roles)]
+        rows = [row_variable(q, np.float64, unit and unit_of(q, unit)) for q in QUANTITIES]
+        return [*rows, *describe_control_points(unit, roles)]
 
     def compute(self, block: Block) -> Results:
-        some, arrays = [self._timed[place] for place in block.places.tolist()], list[Any]()
-        for timed in some:
-            self._points.seek(timed.at)
+        timings, arrays = [self._timings[index] for index in block.indices.tolist()], list[Any]()
+        for timing in timings:
+            self._points.seek(timing.offset)
             arrays.append(np.load(self._points))
-        points, step = np.stack(arrays), np.array([[timed.step] for timed in some])
+        # [b, 4 + 4 + H, D]: start and goal states, then the control points, as prepare saved them
+        points, step = np.stack(arrays), np.array([[timing.step] for timing in timings])
         states: dict[str, Any] = {"start": State(*points[:, :4].swapaxes(0, 1))}
         if self._ends == "goal":
             states["goal"] = State(*points[:, 4:8].swapaxes(0, 1))
@@ -444,35 +464,40 @@ class Timings(Paces):
             points[:, 8:], dt=step, mode="bspline", ends=self._ends, backend="native", **states
         )
         rows = motion.outputs()
-        for name, shares in fastest.binding_shares(rows, self.limits).items():
-            self._shares[name][block.places] = shares
-        self._look(rows["position"])
+        for name, shares in fastest.binding(rows, self.limits).items():
+            self._shares[name][block.indices] = shares
+        self._count_beyond(rows["position"])
         yield 0, {
             **rows, "time": np.atleast_2d(motion.time), "actions": points[:, 8:], "dt": step,
             **{f"{role}/{n}": x for role, s in states.items() for n, x in s.parts().items()},
         }  # fmt: skip
 
     def result(self) -> dict[str, Any]:
-        def of(name: str) -> list[Any]:
-            return [getattr(timed, name) for timed in self._timed]
-
+        timings = self._timings
         return {
             "trajectory": self.names(),
-            "durations": {name: of(name) for name in ("before", "after", "uniform")},
-            "states": of("state"), "rows": of("rows"),
-            "dwells": of("dwells"), "corners": of("corners"),
-            "joints": [*self._whole.dof_labels],
+            "durations": {
+                "before": [timing.recorded for timing in timings],
+                "after": [timing.duration for timing in timings],
+                "uniform": [timing.uniform for timing in timings],
+            },
+            "states": [timing.state for timing in timings],
+            "rows": [timing.rows for timing in timings],
+            "dwells": [timing.dwells for timing in timings],
+            "corners": [timing.corners for timing in timings],
+            "joints": [*self._input.dof_labels],
             "shares": {name: share.tolist() for name, share in self._shares.items()},
-        }  # fmt: skip
+        }
 
     def notes(self) -> list[str]:
-        """Returns where motion rests, what is assumed of ends, and the warnings about limits."""
+        """Adds where motion rests, and what is assumed of ends, to the warnings about limits."""
         notes, names = super().notes(), self.names()
-        remarks = [(x, n) for n, t in zip(names, self._timed, strict=True) for x in t.remarks]
+        remarks = [(x, n) for n, t in zip(names, self._timings, strict=True) for x in t.remarks]
         for kind in dict.fromkeys(remark.kind for remark, _ in remarks):
             alike = [(x.size, x.text, name) for x, name in remarks if x.kind == kind]
             text = join_names((text for _, text, _ in alike), 3)
             if len(names) > 1:
+                # of many trajectories, the one where most is left out or assumed
                 _, most, name = max(alike)
                 count = f"{len({n for *_, n in alike})} of {len(names)} trajectories"
                 text = f"{most} in {name}, the most; found in {count}" if most else count
@@ -480,13 +505,13 @@ class Timings(Paces):
         return notes
 
 
-def _remarks(course: fastest.Course, timed: bool) -> Iterator[fastest.Remark]:
-    """Yields what is said of a path that has been timed."""
+def _course_remarks(course: fastest.Course, has_times: bool) -> Iterator[fastest.Remark]:
+    """Yields the remarks on a path: where it rests, moves at an end, or is assumed."""
     for begin, end in course.dwells:
         text = f"{begin:.6g} to {end:.6g} s"
         yield fastest.Remark("standstill left out", end - begin, text)
-    for place, angle in course.corners:
-        text = f"{f'{place:.6g} s' if timed else f'row {place:g}'} ({angle:.0f}°)"
+    for knot, angle in course.corners:
+        text = f"{f'{knot:.6g} s' if has_times else f'row {knot:g}'} ({angle:.0f}°)"
         yield fastest.Remark("rest at corners", angle, text)
     for side, name in enumerate(("start", "end")):
         if course.moving[side]:

@@ -21,7 +21,7 @@ from trajcli.files.quantities import ANGULAR_SMOOTHING, QUANTITIES, RECORDED_POS
 from trajcli.files.repair import TurnJumps
 from trajcli.files.writing import write
 from trajcli.inputs import Inputs
-from trajcli.jobs._orientations import integrated_orientations, recorded_orientations
+from trajcli.jobs._orientations import integrate_orientations, read_orientations
 from trajcli.jobs.job import Arrays, Block, Job, Results, write_blocks
 from trajcli.jobs.plan import Plan
 from trajcli.jobs.request import Request
@@ -62,9 +62,9 @@ def run(
     report, shard = report or Report(), request.shard
     result: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
     if shard is not None:
-        from trajcli.jobs.shards import done_already
+        from trajcli.jobs.shards import read_finished_part
 
-        if done := done_already(request, dry):
+        if done := read_finished_part(request, dry):
             return result | done
     with Files(request, request.memory, report) as files:
         files.sources.watch(request.paths())
@@ -169,7 +169,7 @@ class Integration:
         commands = plan.commands.select_dofs(plan.other_dofs) if plan.rotations else plan.commands
         if plan.gradient is not None:
             batch.check(block.begin, inputs)
-            of_all = plan.gradient.block(inputs, commands, block.places, plan.choice, plan.dtype)
+            of_all = plan.gradient.block(inputs, commands, block.indices, plan.choice, plan.dtype)
             # gradients are computed with all quantities
             unwanted = set(QUANTITIES).difference(plan.quantities)
             arrays = {name: x for name, x in of_all.items() if name not in unwanted}
@@ -237,7 +237,7 @@ class Integration:
         def read(first: int, last: int, whole: bool = False) -> Any:
             rows = actions if whole else actions[:, first:last]
             try:
-                return recorded_orientations(
+                return read_orientations(
                     rows, plan.rotations, lambda k: place(block.begin + k), self.of_rotations,
                     request.allow_nonfinite,
                 )  # fmt: skip
@@ -255,7 +255,7 @@ class Integration:
             parts = differentiate_rows(read, shape, inputs, frame)
         else:
             commands = plan.commands.actions
-            parts = [(0, integrated_orientations(inputs, plan.rotations, commands, frame))]
+            parts = [(0, integrate_orientations(inputs, plan.rotations, commands, frame))]
         for first, motion in parts:
             yield (
                 first,

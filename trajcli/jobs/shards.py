@@ -148,7 +148,7 @@ def part_is_done(path: Path, request: str, overwrite: bool) -> bool:
     return fault is None
 
 
-def done_already(request: SourceRequest, dry: bool = False) -> dict[str, Any] | None:
+def read_finished_part(request: SourceRequest, dry: bool = False) -> dict[str, Any] | None:
     """Returns the result of a shard whose part is done; None where it is to be written, or ``dry``.
 
     Raises OutputError as :func:`part_is_done`, and for an OUT that has no parts.
