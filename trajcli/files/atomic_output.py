@@ -46,7 +46,7 @@ class HiddenFolder:
 
     def __init__(self, path: Path, overwrite: bool) -> None:
         name = path.name
-        if len(os.fsencode(name)) > _LONGEST_NAME:
+        if len(os.fsencode(name)) > _LONGEST_NAME:  # a hash is as good: nobody reads hidden names
             import hashlib
 
             name = hashlib.sha256(os.fsencode(name)).hexdigest()
@@ -62,8 +62,17 @@ class HiddenFolder:
             with hold_signals():
                 exclusive = self._acquire_lock()
             refuse_path(path, overwrite)  # the process before may just have written it
-            if exclusive:
-                self._remove_dead()
+            if exclusive:  # a living process would hold the lock: other folders are of killed ones
+                for name in os.listdir(path.parent):
+                    if not re.fullmatch(f"{re.escape(self._prefix)}[0-9a-f]{{8}}", name):
+                        continue
+                    with contextlib.suppress(FileNotFoundError):
+                        folder = path.parent / name
+                        status = os.lstat(folder)
+                        # a folder of another user, or that others can write to, may be a trap
+                        private = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+                        if stat.S_ISDIR(status.st_mode) and private:
+                            remove(folder)
             os.mkdir(self.path, 0o700)
         except BaseException:
             self.close()
@@ -80,12 +89,14 @@ class HiddenFolder:
 
         Raises OutputError where OUT appeared in the meantime and must not be replaced.
         """
-        with hold_signals():  # none is answered between the name and the end
+        # No signal is answered between the rename and the note that the run is complete: a command
+        # with OUT under its name ends with 0.
+        with held():
             try:
                 (os.replace if self._overwrite else rename_new)(self.data, self._out)
             except FileExistsError:
-                raise ExistingFileError(name_taken(self._out)) from None
-            mark_complete()
+                raise ExistingFileError(_name_taken(self._out)) from None
+            complete()
 
     def close(self) -> list[str]:
         """Removes the folder and the lock; returns what could not be removed."""
@@ -93,12 +104,15 @@ class HiddenFolder:
         with hold_signals():
             if self._lock is not None:
                 lock, descriptor, self._lock = self._sibling("lock"), self._lock, None
+                # Unlinked while it is held, so that a process that opens this file afterwards finds
+                # that it has no name any more, and makes another. Closed before the folder is
+                # listed, which takes a descriptor.
                 try:
                     os.unlink(lock)
                 except OSError:
                     left.append(str(lock))
                 with contextlib.suppress(OSError):
-                    os.close(descriptor)  # before the folder is listed, which takes a descriptor
+                    os.close(descriptor)
             remove(self.path)
             if os.path.lexists(self.path):
                 left.append(str(self.path))
@@ -109,14 +123,20 @@ class HiddenFolder:
         return self._out.parent / f"{self._prefix}{name}"
 
     def _acquire_lock(self) -> bool:
-        """Returns whether the lock is held: some file systems have none.
+        """Takes the lock; returns False on file systems that have none.
 
         Raises BusyError if another process holds it.
         """
-        lock = self._sibling("lock")
+        lock, flags = self._sibling("lock"), os.O_NOFOLLOW | os.O_NONBLOCK
         for _ in range(100):
             try:
-                descriptor = _open_lock(lock)
+                try:
+                    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | flags, 0o666)
+                except PermissionError:
+                    if not os.path.lexists(lock):
+                        raise
+                    # the lock of another user can be read, which is enough to lock it
+                    descriptor = os.open(lock, os.O_RDONLY | flags)
             except FileNotFoundError:
                 continue  # the other run ended and removed it in between
             except OSError as error:
@@ -132,10 +152,12 @@ class HiddenFolder:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
-                what, found = "another run is writing this output", f"it holds {lock.name}"
-                hint, where = "run the same command again once it is done", str(self._out)
                 raise BusyError(
-                    what, where=where, expected="one writer", found=found, hint=hint
+                    "another run is writing this output",
+                    where=self._out,
+                    expected="one writer",
+                    found=f"it holds {lock.name}",
+                    hint="run the same command again once it is done",
                 ) from None
             except OSError:
                 self._lock = descriptor
@@ -145,23 +167,11 @@ class HiddenFolder:
                     self._lock = descriptor
                     return True
             os.close(descriptor)  # the other run ended and removed it in between
-        raise OutputError("cannot be locked", where=str(self._out))
-
-    def _remove_dead(self) -> None:
-        """Removes the folders of killed processes; a living one would hold the lock."""
-        for name in os.listdir(self._out.parent):
-            if not re.fullmatch(f"{re.escape(self._prefix)}[0-9a-f]{{8}}", name):
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                folder = self._out.parent / name
-                status = os.lstat(folder)
-                others = status.st_uid != os.geteuid() or status.st_mode & 0o022
-                if stat.S_ISDIR(status.st_mode) and not others:  # nobody else can write to it
-                    remove(folder)
+        raise OutputError("cannot be locked", where=self._out)
 
 
 def remove_dead(path: Path) -> None:
-    """Removes what killed processes left beside OUT, unless it is being written."""
+    """Removes what killed processes left next to OUT, unless it is being written."""
     with contextlib.suppress(OutputError, OSError):
         HiddenFolder(path, overwrite=True).close()
 
@@ -187,17 +197,6 @@ def remove(path: Path) -> None:
         os.rmdir(path)
 
 
-def _open_lock(lock: Path) -> int:
-    """Opens or makes the lock file; one of another user only to read, which is enough to lock."""
-    flags = os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        return os.open(lock, os.O_RDWR | os.O_CREAT | flags, 0o666)
-    except PermissionError:
-        if not os.path.lexists(lock):
-            raise
-    return os.open(lock, os.O_RDONLY | flags)
-
-
 def reserve(path: Path, size: int) -> None:
     """Reserves disk space, so that a full disk is an error before anything is computed."""
     descriptor = os.open(path, os.O_RDWR)
@@ -212,32 +211,31 @@ def refuse_path(path: Path, overwrite: bool) -> None:
     if str(path) == "-" or re.match("[a-z0-9+]+:/", str(path), re.IGNORECASE):
         raise OutputError(
             "not a file",
-            where=str(path),
+            where=path,
             expected="a name",
             found="standard output" if str(path) == "-" else "an address",
             hint="write to a file, then send it on",
         )
     if not os.path.isdir(path.parent):
-        there = os.path.exists(path.parent)
-        raise (OutputError if there else MissingFolderError)(
-            "not a folder" if there else "no such folder",
-            where=str(path.parent),
+        exists = os.path.exists(path.parent)
+        raise (OutputError if exists else MissingFolderError)(
+            "not a folder" if exists else "no such folder",
+            where=path.parent,
             expected="the folder of OUT",
             hint=f"os.makedirs({str(path.parent)!r})",
             shell=f"mkdir -p {shlex.quote(str(path.parent))}",
         )
     if path.is_dir():
         what = "already exists, and is a folder"
-        raise ExistingFileError(what, where=str(path), expected="a file")
+        raise ExistingFileError(what, where=path, expected="a file")
     if os.path.lexists(path) and not overwrite:
-        raise ExistingFileError(name_taken(path))
+        raise ExistingFileError(_name_taken(path))
 
 
-def name_taken(path: Path) -> Fault:
-    """Returns the fault of an OUT that exists and must not be replaced."""
+def _name_taken(path: Path) -> Fault:
     return Fault(
         "already exists",
-        where=str(path),
+        where=path,
         expected="a name that is free",
         hint="overwrite=True replaces it once the new one is complete",
         shell="--overwrite replaces it once the new one is complete",
@@ -250,12 +248,8 @@ def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
     for source in inputs if out is not None else ():
         state = file_state(source)
         if state and out and state[:2] == out[:2]:  # device and inode
-            raise OutputError(
-                "the output is an input",
-                where=str(path),
-                expected="another name",
-                found=str(source),
-            )
+            what, expected = "the output is an input", "another name"
+            raise OutputError(what, where=path, expected=expected, found=str(source))
 
 
 def require_space(path: Path, needed: int) -> None:
@@ -265,7 +259,7 @@ def require_space(path: Path, needed: int) -> None:
     if needed > free:
         raise OutputError(
             "not enough space on the disk",
-            where=str(path.parent),
+            where=path.parent,
             expected=f"{needed} bytes for the output",
             found=f"{free} bytes free",
             hint='write="position" writes less; dtype="float32" halves float64',
@@ -274,15 +268,15 @@ def require_space(path: Path, needed: int) -> None:
 
 
 def os_fault(path: Path, error: Exception) -> Fault:
-    """Returns the fault of a path that cannot be written."""
-    # HDF5 writes errno into the text of its errors alone
+    """Describes why a path cannot be written."""
+    # h5py gives errors of the system as texts, with errno within them
     match = re.search(r"errno = (\d+)", str(error))
     number = getattr(error, "errno", None) or (int(match[1]) if match else None)
     hint = "nothing was written; free some space" if number in _OUT_OF_SPACE else ""
     if "unable to lock file" in str(error):  # where the environment asks HDF5 for locks
         hint = "HDF5_USE_FILE_LOCKING=FALSE in front of the command writes it without locks"
     found = str(error) if number is None else os.strerror(number)
-    return Fault("cannot be written", where=str(path), found=found, hint=hint)
+    return Fault("cannot be written", where=path, found=found, hint=hint)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""HDF5 outputs: h5py lays the file out, and the values are written in their places.
+"""HDF5 outputs: h5py lays the file out, and the values are written at their addresses.
 
 Each variable is one dataset with dimension scales or, where trajectories differ in length, a
 dataset in the group of each trajectory. The datasets of the trajectories of one length lie one
@@ -31,15 +31,9 @@ INPUTS = "inputs"
 
 
 class Hdf5Output(Output):
-    """An HDF5 file of contiguous datasets at known places; with a ``level``, of chunks that h5py
+    """An HDF5 file of contiguous datasets at known addresses; with a ``level``, of chunks that h5py
     shuffles and deflates at the end, from values that are kept in a file of their own until then.
     """
-
-    def _is_packed(self, variable: Variable) -> bool:
-        """Returns whether the values of a variable are compressed: those of trajectories are."""
-        if self.level is None or not variable.has_trajectory_axis or len(variable.dims) == 1:
-            return False
-        return self.description.nbytes_of(variable) > 0
 
     def _complete(self) -> None:
         """Compresses what was written, one dataset after the other, chunk by chunk, so that the
@@ -53,18 +47,19 @@ class Hdf5Output(Output):
         with h5py.File(opened) as file:
             values = self._hidden.path / "values"
             for (name, k), addresses in self._addresses.items():
-                for n, at in enumerate(addresses.tolist() if name in self._packed else ()):
+                for n, address in enumerate(addresses.tolist() if name in self._packed else ()):
                     dataset = file[f"{groups[k].names[n]}/{name}" if groups else name]
-                    rows = np.memmap(values, dataset.dtype, "r", at, dataset.shape)
-                    for part in dataset.iter_chunks():
-                        dataset[part] = rows[part]
+                    rows = np.memmap(values, dataset.dtype, "r", address, dataset.shape)
+                    for chunk in dataset.iter_chunks():
+                        dataset[chunk] = rows[chunk]
             if self.inputs:
                 file.create_dataset(INPUTS, data=self.inputs, dtype=h5py.string_dtype())
 
     def _prepare(self) -> None:
         description, self._packed, self._end = self.description, set[str](), 0
         groups = description.groups
-        # values between which no description lies can be written at once
+        # Metadata between values would break one write into many. A block of it as large as all
+        # groups need keeps it in front of the values; 2 KiB do for the datasets of one array.
         count = sum(len(group.names) for group in groups)
         room = min(_GROUP_BYTES * count, _LARGEST_META_BLOCK) if groups else 2048
         access = _access(bool(groups))
@@ -76,18 +71,19 @@ class Hdf5Output(Output):
                 # names of files may hold bytes that are no text, and netCDF has no booleans
                 text, yes = isinstance(value, str), isinstance(value, bool)
                 file.attrs[name] = text_of(value) if text else int(value) if yes else value
-            whole = [v for v in description.variables if not (groups and v.has_trajectory_axis)]
-            made = {}
-            for variable in whole:
+            shared = [v for v in description.variables if not (groups and v.has_trajectory_axis)]
+            datasets = {}
+            for variable in shared:
                 (dataset,) = self._make_datasets([file.id], variable)
-                made[variable.name] = h5py.Dataset(dataset)
-                made[variable.name].attrs.update(variable.attributes)
-            self._make_scales(file, whole, made)
+                datasets[variable.name] = h5py.Dataset(dataset)
+                datasets[variable.name].attrs.update(variable.attributes)
+            self._make_scales(file, shared, datasets)
             if groups:
                 self._make_groups(file)
             for name, texts in description.sources.items():
-                data, parent = list(map(decode_text, texts)), h5py.Group(_group(file.id, SOURCES))
+                data, parent = list(map(text_of, texts)), h5py.Group(_open_group(file.id, SOURCES))
                 parent.create_dataset(name, data=data, dtype=h5py.string_dtype())
+        # HDF5 has given every contiguous dataset its address, but the file may have holes there
         reserve(self._hidden.data, self._hidden.data.stat().st_size)
         if self._packed:
             values = self._hidden.path / "values"
@@ -99,24 +95,28 @@ class Hdf5Output(Output):
     ) -> Iterator[Any]:
         """Makes a dataset for a variable in each of some HDF5 groups, and yields it.
 
-        Notes where their values lie: contiguous ones have their place in the file from now on, and
-        those that are compressed at the end are kept in a file of their own.
+        Notes where their values lie: contiguous ones have their address in the file from now on,
+        and those that are compressed at the end are kept in a file of their own.
         """
-        shape, packed = self.description.shape(variable, group), self._is_packed(variable)
+        shape = self.description.shape(variable, group)
         nbytes = math.prod(shape) * variable.dtype.itemsize
+        # tables with one value for each trajectory are too small to be worth it
+        rows = variable.has_trajectory_axis and len(variable.dims) > 1
+        packed = self.level is not None and rows and self.description.variable_bytes(variable) > 0
         in_group = bool(self.description.groups) and variable.has_trajectory_axis
         properties = _untimed(h5py.h5p.DATASET_CREATE)
         if packed:
-            count, rows, *inner = shape
+            count, length, *inner = shape
             entry = self.description.entry_bytes(variable, group)
             if entry > CHUNK_BYTES:
-                rows = max(1, CHUNK_BYTES * rows // entry)
+                length = max(1, CHUNK_BYTES * length // entry)
             # whole trajectories, so that reading one decompresses one chunk
             count = max(1, min(count, CHUNK_BYTES // entry))
-            properties.set_chunk((rows, *inner) if in_group else (count, rows, *inner))
+            properties.set_chunk((length, *inner) if in_group else (count, length, *inner))
             properties.set_shuffle()
             properties.set_deflate(self.level)
         else:
+            # early allocation gives the dataset its address before any value is written
             properties.set_layout(h5py.h5d.CONTIGUOUS)
             properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
             properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -127,8 +127,8 @@ class Hdf5Output(Output):
         path, _, name = variable.name.rpartition("/")
         addresses = []
         for parent in parents:
-            within = _group(parent, path) if path else parent
-            dataset = h5py.h5d.create(within, name.encode(), kind, space, properties)
+            folder = _open_group(parent, path) if path else parent
+            dataset = h5py.h5d.create(folder, name.encode(), kind, space, properties)
             addresses.append(dataset.get_offset() if nbytes and not packed else 0)
             yield dataset
         if packed:
@@ -138,7 +138,7 @@ class Hdf5Output(Output):
         self._addresses[variable.name, group] = np.array(addresses, np.int64)
 
     def _make_scales(
-        self, file: Any, variables: Sequence[Variable], made: Mapping[str, Any]
+        self, file: Any, variables: Sequence[Variable], datasets: Mapping[str, Any]
     ) -> None:
         """Makes a scale for each dimension of datasets and attaches it to them."""
         sizes = self.description.sizes
@@ -148,7 +148,7 @@ class Hdf5Output(Output):
         for dim in (dim for dim in sizes if dim in used):
             size, label = sizes[dim], dim
             if dim == "time":
-                scale = made["time"]
+                scale = datasets["time"]
             elif names := labels.get(dim):
                 scale = file.create_dataset(dim, data=list(names), dtype=h5py.string_dtype())
             else:
@@ -157,7 +157,7 @@ class Hdf5Output(Output):
             for variable in variables:
                 for axis, name in enumerate(variable.dims):
                     if name == dim and variable.name != dim:
-                        h5py.h5ds.attach_scale(made[variable.name].id, scale.id, axis)
+                        h5py.h5ds.attach_scale(datasets[variable.name].id, scale.id, axis)
 
     def _make_groups(self, file: Any) -> None:
         """Makes a group for each trajectory, with its datasets, their units and their scales.
@@ -176,12 +176,12 @@ class Hdf5Output(Output):
         variables = [v for v in self.description.variables if v.has_trajectory_axis]
         variables.sort(key=lambda variable: variable.name != "time")  # the scale of the others
         for k, group in enumerate(self.description.groups):
-            parents, times = [], list[Any]()
+            parents, times, points = [], list[Any](), list[Any]()
             for name in group.names:
                 path, _, last = name.strip("/").rpartition("/")
                 try:
                     if path not in folders:
-                        folders[path] = _group(file.id, path)
+                        folders[path] = _open_group(file.id, path)
                     parents.append(_new_group(folders[path], last))
                 except ValueError as error:
                     raise OutputError(
@@ -192,8 +192,12 @@ class Hdf5Output(Output):
                 units, axes = variable.attributes.get("units"), variable.dims[1:]
                 units_text = np.array(str(units), text)
                 lists = np.empty(len(axes), h5py.vlen_dtype(h5py.ref_dtype))
-                points = [_points(p, self.description.shape(variable, k)[1]) for p in parents
-                          if "point" in axes]  # fmt: skip
+                if "point" in axes:  # control points are fewer than rows, and differ by length
+                    size = self.description.shape(variable, k)[1]
+                    for parent in parents:
+                        scale, label = _bare_dimension(h5py.Group(parent), "point", size)
+                        scale.make_scale(label)
+                        points.append(np.array([scale.ref], h5py.ref_dtype))
                 axes_space = h5py.h5s.create_simple((max(len(axes), 1),))
                 for i, dataset in enumerate(self._make_datasets(parents, variable, k)):
                     if units is not None:
@@ -207,8 +211,8 @@ class Hdf5Output(Output):
                         times.append(np.array([reference], h5py.ref_dtype))
                     elif axes and times:
                         for axis, dim in enumerate(axes):
-                            own = points if dim == "point" else times
-                            lists[axis] = own[i] if dim in ("row", "point") else scales[dim]
+                            by_group = points if dim == "point" else times
+                            lists[axis] = by_group[i] if dim in ("row", "point") else scales[dim]
                         attribute = h5py.h5a.create(
                             dataset, b"DIMENSION_LIST", lists_type, axes_space
                         )
@@ -222,18 +226,11 @@ def _bare_dimension(parent: Any, name: str, size: int) -> tuple[Any, str]:
     return parent.create_dataset(name, shape=(size,), dtype=">f4"), label
 
 
-def _points(parent: Any, size: int) -> Any:
-    """Makes the dimension of the control points of a group, and returns references to it."""
-    scale, label = _bare_dimension(h5py.Group(parent), "point", size)
-    scale.make_scale(label)
-    return np.array([scale.ref], h5py.ref_dtype)
-
-
-def _group(parent: Any, path: str) -> Any:
+def _open_group(parent: Any, path: str) -> Any:
     """Opens a group, and makes it and those above it where there are none."""
     for name in filter(None, path.split("/")):
-        made = name.encode() in parent
-        parent = h5py.h5g.open(parent, name.encode()) if made else _new_group(parent, name)
+        exists = name.encode() in parent
+        parent = h5py.h5g.open(parent, name.encode()) if exists else _new_group(parent, name)
     return parent
 
 
@@ -242,7 +239,7 @@ def _new_group(parent: Any, name: str) -> Any:
 
 
 def _untimed(kind: Any) -> Any:
-    """Returns properties of objects that do not say when they were made: the same input gives the
+    """Makes properties of objects that do not say when they were made: the same input gives the
     same bytes."""
     properties = h5py.h5p.create(kind)
     properties.set_obj_track_times(False)
@@ -250,16 +247,14 @@ def _untimed(kind: Any) -> Any:
 
 
 def _access(groups: bool) -> Any:
-    """Returns how files are opened: without buffers for values, as HDF5 does not report what fails
-    when a dataset is closed.
-
-    Many groups are smaller and quicker in the format of HDF5 1.8.
-    """
+    """Makes the properties that files are opened with."""
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    # many groups are smaller and quicker in the format of HDF5 1.8
     oldest = h5py.h5f.LIBVER_V18 if groups else h5py.h5f.LIBVER_EARLIEST
     access.set_libver_bounds(oldest, h5py.h5f.LIBVER_LATEST)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
     access.set_file_locking(False, True)
+    # no buffers for values: HDF5 does not report what fails when a dataset is closed
     access.set_sieve_buf_size(0)
     access.set_cache(0, 0, 0, 0.75)
     return access

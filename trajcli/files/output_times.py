@@ -1,5 +1,5 @@
-"""Times that options name, placed within the rows of each trajectory: the stamps of resample --at,
-and the ends of a window, --since and --until."""
+"""Finds the times that options name among the rows of each trajectory: the stamps of
+resample --at, and the ends of a window, --since and --until."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ StartStamps = tuple[npt.NDArray[Any], str]
 class OutputTimes:
     """Stamps that an option names, ``values`` [N] or [B, N].
 
-    unit: the unit of the stamps, if it is known. starts: of an output of trajcli, whose times begin
-    at 0, the stamps of its source's clock at those zeros.
+    unit: the unit of the stamps, if it is known. starts: for an output of trajcli, whose times
+    begin at 0, the stamps of its source's clock at those zeros.
     """
 
     values: Values
@@ -45,26 +45,28 @@ class OutputTimes:
         return self.values.ndim == 2 and int(self.values.shape[0]) > 1
 
     def stamps(self, numbers: Integers) -> npt.NDArray[Any]:
-        """Returns the stamps [1 or b, N] of trajectories as they are stored."""
-        chosen = take_trajectories(self.values, numbers) if self.differ else self.values
-        return np.atleast_2d(load_array(chosen))
+        """Reads the stamps [1 or b, N] of trajectories as they are stored."""
+        chosen = rows_by_number(self.values, numbers) if self.differ else self.values
+        return np.atleast_2d(in_memory(chosen))
 
 
 def times_of_file(files: Files, text: str, count: int) -> OutputTimes:
-    """Returns the stamps FILE:DATASET, or those within a file or a group, such as a bag's topic.
+    """Reads the stamps FILE:DATASET, or those within a file or a group, such as a bag's topic.
 
     Raises InputError for a file without them, and for times of other than ``count`` or one.
     """
     source = parse_source(text)
-    below = expand_files(source)
-    file = files.open(below[0].path if len(below) == 1 else source.path)
+    expanded = expand_files(source)
+    file = files.open(expanded[0].path if len(expanded) == 1 else source.path)
     name = (source.dataset or "").strip("/")
     if source.dofs is None and file.names() != [""] and file.get(name) is None:
-        inside = (f"{name}/{stamps}".strip("/") for stamps in STAMPS)
-        name = next((path for path in inside if file.get(path) is not None), name)
-    whole = source.dofs is not None or file.names() == [""] or not name
-    stored = files.dataset(text) if whole else file.require(name).require_numeric()
-    label = read_unit(stored) or unit_by_size(stored)
+        names = (f"{name}/{stamps}".strip("/") for stamps in STAMPS)
+        name = next((path for path in names if file.get(path) is not None), name)
+    if source.dofs is not None or file.names() == [""] or not name:
+        stored = files.dataset(text)
+    else:
+        stored = file.require(name).require_numeric()
+    label = stated_unit(stored) or unit_by_size(stored)
     unit = parse_time_unit(label)
     if label and unit is None:
         raise InputError("unknown unit", where=stored.where, expected=KNOWN_TIMES, found=label)
@@ -87,8 +89,8 @@ class ChosenTimes:
     """Stamps of an option as a clock counts them, and which lie within the rows of n trajectories.
 
     Attributes:
-        parts: the first and last (exclusive) stamp within the rows [n, 2].
-        firsts: the first of these, as stored [n].
+        spans: the first and last (exclusive) stamp within the rows [n, 2].
+        firsts: the first of these stamps, as stored [n].
         shifts: the same in seconds from the first row [n]; None where stamps count from there.
         faults: a fault for each trajectory with stamps outside its rows.
         farthest: how far outside the farthest stamp lies, in seconds.
@@ -111,19 +113,32 @@ class ChosenTimes:
         self.times, self.numbers, self._clock, self._slack = times, numbers, clock, slack
         self.unit = times.unit or (Unit("s") if clock is None else _unit_of(clock[1]))
         self.faults, self.farthest = list[Fault](), 0.0
-        parts, firsts, shifts = [], [], []
+        spans, firsts, shifts = [], [], []
         for k, (number, end) in enumerate(zip(numbers.tolist(), ends.tolist(), strict=True)):
             stamps = times.stamps(np.array([number]))[0]
             if k == 0 or times.differ:
-                _require_order(f"{times.where}, trajectory {number}", stamps)
-            at, spare = self.seconds(k)
-            begin, stop = np.searchsorted(at, [-spare, np.nextafter(end + spare, np.inf)]).tolist()
-            parts.append([begin, stop])
-            inside = min(begin, len(at) - 1)
-            firsts.append(stamps[inside])
-            shifts.append(at[inside])
-            if begin or stop < len(at):
-                before, after, late = -float(at[0]), float(at[-1]) - end, len(at) - stop
+                ordered = np.isfinite(stamps)
+                with np.errstate(invalid="ignore"):
+                    ordered[1:] &= stamps[1:] > stamps[:-1]
+                if not ordered.all():
+                    entry = int(np.argmin(ordered))
+                    raise InputError(
+                        "times that do not increase",
+                        where=f"{times.where}, trajectory {number}, entry {entry}",
+                        expected="strictly increasing times",
+                        found=repr(stamps[entry].item()),
+                    )
+            times_in_s, spare = self.seconds(k)
+            # the end is within the rows, so that the search has to go on behind it
+            bounds = [-spare, np.nextafter(end + spare, np.inf)]
+            begin, stop = np.searchsorted(times_in_s, bounds).tolist()
+            spans.append([begin, stop])
+            first = min(begin, len(times_in_s) - 1)
+            firsts.append(stamps[first])
+            shifts.append(times_in_s[first])
+            if begin or stop < len(times_in_s):
+                before, after = -float(times_in_s[0]), float(times_in_s[-1]) - end
+                late = len(times_in_s) - stop
                 self.farthest = max(self.farthest, before, after)
                 sides = [f"{begin} before the first row, by up to {before:.6g} s"] * (begin > 0)
                 sides += [f"{late} after the last, by up to {after:.6g} s"] * (late > 0)
@@ -132,16 +147,16 @@ class ChosenTimes:
                         "times that are not within the trajectory",
                         where=f"{times.where}, trajectory {number}, entry {0 if begin else stop}",
                         expected=f"0 to {end!r} s from the first row",
-                        found=f"of {len(at)} times " + ", ".join(sides),
+                        found=f"of {len(times_in_s)} times " + ", ".join(sides),
                         hint="--skip-bad leaves them out",
                     )
                 )
-        self.parts, self.firsts = np.array(parts), np.array(firsts)
+        self.spans, self.firsts = np.array(spans), np.array(firsts)
         self.shifts: Floats | None = None if clock is None else np.array(shifts)
 
     def seconds(self, k: int) -> tuple[Floats, float]:
-        """Returns all stamps in seconds from the first row of the k-th trajectory, and how far off
-        that may be by rounding."""
+        """Counts all stamps in seconds from the first row of the k-th trajectory; returns them,
+        and how far off they may be by rounding."""
         number, clock, spare = int(self.numbers[k]), self._clock, float(self._slack[k])
         stamps, starts = self.times.stamps(np.array([number]))[0], self.times.starts
         if clock is None:
@@ -157,15 +172,15 @@ class ChosenTimes:
     @property
     def counts(self) -> Integers:
         """How many rows each trajectory gets [n]."""
-        return self.parts[:, 1] - self.parts[:, 0]
+        return self.spans[:, 1] - self.spans[:, 0]
 
-    def take(self, places: Integers) -> ChosenTimes:
-        """Returns the times of some of the trajectories."""
-        taken = copy(self)
-        taken.numbers, taken.parts = self.numbers[places], self.parts[places]
-        taken.firsts = self.firsts[places]
-        taken.shifts = None if self.shifts is None else self.shifts[places]
-        return taken
+    def take(self, indices: Integers) -> ChosenTimes:
+        """Selects the times of some of the trajectories."""
+        selection = copy(self)
+        selection.numbers, selection.spans = self.numbers[indices], self.spans[indices]
+        selection.firsts = self.firsts[indices]
+        selection.shifts = None if self.shifts is None else self.shifts[indices]
+        return selection
 
     @property
     def clock_name(self) -> str:
@@ -177,34 +192,34 @@ class ChosenTimes:
     def remark(self) -> str:
         """A note on the clock, and on how many stamps lie within the rows."""
         count, least, most = self.times.values.shape[-1], min(self.counts), max(self.counts)
-        inside = f"{least} to {most}" if least < most else str(least)
-        return f"{self.times.where}: {self.clock_name}; {inside} of {count} lie within the rows"
+        counts = f"{least} to {most}" if least < most else str(least)
+        return f"{self.times.where}: {self.clock_name}; {counts} of {count} lie within the rows"
 
     @property
-    def own_times(self) -> bool:
+    def times_differ(self) -> bool:
         """Whether the times that are written differ by trajectory."""
-        return self.times.differ or bool((self.parts != self.parts[:1]).any())
+        return self.times.differ or bool((self.spans != self.spans[:1]).any())
 
-    def at(self, places: Integers) -> tuple[Floats, Floats]:
-        """Returns the times [1 or b, N] of trajectories with equally many: in seconds from the
+    def row_times(self, indices: Integers) -> tuple[Floats, Floats]:
+        """Computes the times [1 or b, N] of trajectories with equally many: in seconds from the
         first row, and from the first of these times."""
-        parts, stamps = self.parts[places], self.times.stamps(self.numbers[places])
-        if (parts == parts[0]).all():  # one line of times for all, where they share it
-            stamps = stamps[:, slice(*parts[0].tolist())]
+        spans, stamps = self.spans[indices], self.times.stamps(self.numbers[indices])
+        if (spans == spans[0]).all():  # one line of times for all, where they share it
+            stamps = stamps[:, slice(*spans[0].tolist())]
         else:
-            columns = parts[:, :1] + np.arange(parts[0, 1] - parts[0, 0])
-            stamps = np.broadcast_to(stamps, (len(parts), stamps.shape[1]))
+            columns = spans[:, :1] + np.arange(spans[0, 1] - spans[0, 0])
+            stamps = np.broadcast_to(stamps, (len(spans), stamps.shape[1]))
             stamps = np.take_along_axis(stamps, columns, 1)
         since: Floats = in_seconds(stamps, self.unit, True)
         if self.shifts is None:
-            return divide(stamps, self.unit.per_si), since
-        shifts = self.shifts[places, None]
+            return divided(stamps, self.unit.per_si), since
+        shifts = self.shifts[indices, None]
         same = len(since) == 1 and (shifts == shifts[0]).all()
         return since + (shifts[:1] if same else shifts), since
 
     def start_stamps(self, clock: StartStamps) -> StartStamps:
-        """Returns the stamps, on the source's clock, of the first rows that are written; those of
-        --at itself where they are of this clock. clock: the stamps of the source's first rows."""
+        """Finds the stamps, on the source's clock, of the first rows that are written: the stamps
+        of --at themselves where they are of this clock. clock: the stamps of the first rows."""
         starts, text = clock
         if self.shifts is not None:
             if self.times.starts is None:
@@ -217,10 +232,10 @@ class ChosenTimes:
 def choose_clock(
     times: OutputTimes, numbers: Integers, clock: StartStamps | None, ends: Floats, slack: Floats
 ) -> ChosenTimes:
-    """Finds out which clock the stamps of --at are of, and which of them lie within the rows.
+    """Finds out which clock stamps are of, and which of them lie within the rows.
 
     They are stamps of the source's clock, or count from the first row: whichever puts more of
-    them within the rows or, where none are, puts them nearer.
+    them within the rows or, where none are, puts them nearer. Parameters as of ChosenTimes.
     """
     clocks: list[StartStamps | None] = [None] if clock is None else [clock, None]
     # the clock comes first, so that it is taken where both put all stamps within the rows
@@ -228,21 +243,6 @@ def choose_clock(
     return max(readings, key=lambda reading: (reading.counts.sum(), -reading.farthest))
 
 
-def _require_order(where: str, stamps: npt.NDArray[Any]) -> None:
-    """Raises InputError for stamps [N] that do not increase."""
-    ordered = np.isfinite(stamps)
-    with np.errstate(invalid="ignore"):
-        ordered[1:] &= stamps[1:] > stamps[:-1]
-    if not ordered.all():
-        entry = int(np.argmin(ordered))
-        raise InputError(
-            "times that do not increase",
-            where=f"{where}, entry {entry}",
-            expected="strictly increasing times",
-            found=repr(stamps[entry].item()),
-        )
-
-
 def _unit_of(text: str) -> Unit:
-    """Returns the unit of stamps; an unknown one is taken as seconds, as everywhere."""
+    """Reads the unit of stamps; an unknown one is taken as seconds, as everywhere."""
     return parse_time_unit(text) or Unit("s")

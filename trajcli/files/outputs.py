@@ -1,4 +1,4 @@
-"""Describes an output file, and writes it in a hidden folder beside OUT, to be renamed last.
+"""Describes an output file, and writes it in a hidden folder next to OUT, to be renamed last.
 
 An output holds arrays [trajectory, time, dof]. Where trajectories have times of their own, the
 middle dimension is ``row`` and ``time`` is [trajectory, row]. ``trajectory`` and ``row`` are
@@ -39,7 +39,8 @@ ROWS = ("trajectory", "row", "dof")
 class Variable:
     """An array of an output, with the names of its dimensions.
 
-    values: None where they are written block by block.
+    values: None where they are written block by block. has_trajectory_axis: whether the first axis
+    counts trajectories.
     """
 
     name: str
@@ -50,7 +51,6 @@ class Variable:
 
     @property
     def has_trajectory_axis(self) -> bool:
-        """Whether the first axis counts trajectories."""
         return self.dims[:1] == ("trajectory",)
 
 
@@ -71,8 +71,8 @@ class Description:
     """Describes an output file; made by :func:`describe_output`.
 
     sizes: the sizes of the dimensions; where trajectories differ in length, ``row`` is the longest.
-    groups: the trajectories of each length, where they differ in length; else there are none, and
-    all trajectories are one array, of these ``names`` where they have any. sources: in a part of a
+    groups: the trajectories of each length, where they differ in length; otherwise there are none,
+    and all trajectories are one array, with ``names`` where they have any. sources: in a part of a
     run, all names that an attribute of the file sums up.
     """
 
@@ -89,8 +89,8 @@ class Description:
         """ "groups" (one for each trajectory) or "packed" (one array of all)."""
         return "groups" if self.groups else "packed"
 
-    def of_part(self, sources: Mapping[str, Sequence[str]]) -> Description:
-        """Returns the description of a part of a run, which lists all names that attributes sum up,
+    def describe_part(self, sources: Mapping[str, Sequence[str]]) -> Description:
+        """Describes the output as a part of a run, which lists all names that attributes sum up,
         and those of the groups in the order of the run: merge needs them."""
         titles = {n: x for g in self.groups for n, x in zip(g.numbers, g.names, strict=True)}
         order = {"trajectory": [titles[number] for number in sorted(titles)]} if titles else {}
@@ -100,7 +100,7 @@ class Description:
     def nbytes(self) -> int:
         """Size of all values in bytes."""
         return sum(
-            self.nbytes_of(variable, k)
+            self.variable_bytes(variable, k)
             for variable in self.variables
             for k in range(len(self.groups) if variable.has_trajectory_axis and self.groups else 1)
         )
@@ -116,10 +116,12 @@ class Description:
         if self.groups:
             part, shorter = self.groups[group], sizes["row"] - self.groups[group].rows
             sizes = {**sizes, "trajectory": len(part.numbers), "row": part.rows}
-            sizes["point"] = sizes.get("point", 0) - shorter  # control points, fewer than rows
+            # a spline has a fixed number of control points less than rows, so that a trajectory
+            # with fewer rows than the longest has as many points fewer
+            sizes["point"] = sizes.get("point", 0) - shorter
         return tuple(sizes[dim] for dim in variable.dims)
 
-    def nbytes_of(self, variable: Variable, group: int = 0) -> int:
+    def variable_bytes(self, variable: Variable, group: int = 0) -> int:
         """Returns the size of a variable in bytes."""
         return math.prod(self.shape(variable, group)) * variable.dtype.itemsize
 
@@ -168,7 +170,13 @@ def describe_output(
         assert names is not None
         for rows, numbers in sorted(lengths.items()):
             groups.append(Group(rows, numbers, [names[n] for n in numbers]))
-        variables = [_of_each_trajectory(variable, total) for variable in variables]
+        # what all trajectories share is written to each group, which can then be read alone
+        variables = list(variables)
+        for k, v in enumerate(variables):
+            if v.name == "time":
+                variables[k] = replace(v, dims=ROWS[:2], values=None)
+            elif not v.dims:
+                variables[k] = replace(v, dims=ROWS[:1], values=np.full(total, v.values))
     # times that all share are the coordinate of the rows, which take their name
     along = "row"
     if any(variable.name == "time" and variable.dims == ("row",) for variable in variables):
@@ -177,24 +185,9 @@ def describe_output(
             replace(v, dims=tuple(along if dim == "row" else dim for dim in v.dims))
             for v in variables
         ]
-    return Description(
-        {"trajectory": total, along: max(lengths), **sizes},
-        variables,
-        attributes,
-        None if groups else names,
-        joint_names,
-        groups,
-    )
-
-
-def _of_each_trajectory(variable: Variable, total: int) -> Variable:
-    """Returns a variable that all trajectories share as one that each of them has."""
-    if variable.name == "time":
-        return replace(variable, dims=ROWS[:2], values=None)
-    # each group can then be read alone
-    if not variable.dims:
-        return replace(variable, dims=("trajectory",), values=np.full(total, variable.values))
-    return variable
+    sizes = {"trajectory": total, along: max(lengths), **sizes}
+    labels = None if groups else names
+    return Description(sizes, variables, attributes, labels, joint_names, groups)
 
 
 def row_variable(name: str, dtype: Any, unit: str | None = None) -> Variable:
@@ -220,11 +213,6 @@ def stamp_variables(stamps: tuple[Any, str] | None) -> list[Variable]:
     return [Variable("start_stamp", ("trajectory",), dtype, label, values)]
 
 
-def plain_value(value: Any) -> Any:
-    """Returns a NumPy value as JSON can hold it, and anything else as text."""
-    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)
-
-
 class Output(ABC):
     """An output file that is being written. ``finish`` makes it appear; leaving its context removes
     what is not finished.
@@ -234,7 +222,7 @@ class Output(ABC):
     """
 
     def __init__(self, path: Path, description: Description, level: int | None = None) -> None:
-        """level: of deflate, where values are compressed."""
+        """level: the level of deflate, where values are compressed."""
         self.path, self.description, self.level = path, description, level
         self.notes: list[str] = []
         """Remarks about a complete output."""
@@ -253,10 +241,18 @@ class Output(ABC):
         with os_failures(self.path):
             self._hidden = HiddenFolder(self.path, overwrite)
             try:
+                # a full disk is an error before anything is computed, and the layout of the file is
+                # final before the first block: blocks can then be written in any order
                 require_space(self.path, self.description.nbytes)
                 self._prepare()
                 self._data = self._open_file(self._hidden.data)
-                self._write_known()
+                for v in (v for v in self.description.variables if v.values is not None):
+                    groups = self.description.groups if v.has_trajectory_axis else ()
+                    for k, group in enumerate(groups):
+                        self._write_entries(v.name, v.values[group.numbers], 0, k)
+                    if not groups:
+                        values = np.reshape(v.values, self.description.shape(v))
+                        self._write_entries(v.name, values, 0)
             except BaseException:
                 self.__exit__()
                 raise
@@ -267,7 +263,7 @@ class Output(ABC):
     def __exit__(self, *_: object) -> None:
         while self._open:
             with contextlib.suppress(OSError):
-                self._close()
+                self._close_files()
         self._hidden.close()
 
     @abstractmethod
@@ -286,36 +282,51 @@ class Output(ABC):
         for name, values in arrays.items():
             variable = self._variables.get(name)
             if name != "time":
-                self._write(name, values, span.begin, span.group, first)
+                self._write_entries(name, values, span.begin, span.group, first)
+            # times that a block shares are written for each of its trajectories, or once in all
             elif variable is not None and variable.has_trajectory_axis:
                 times = np.broadcast_to(values, (len(span), values.shape[1]))
-                self._write(name, times, span.begin, span.group)
+                self._write_entries(name, times, span.begin, span.group)
             elif (
                 variable is not None
                 and span.begin == 0
                 # an empty part of a run has times of no rows
                 and values.shape[1] == self.description.shape(variable)[0]
             ):
-                self._write(name, values[0], 0)
+                self._write_entries(name, values[0], 0)
 
-    def _write(self, name: str, block: Any, begin: int, group: int = 0, first: int = 0) -> None:
+    def _write_entries(
+        self, name: str, block: Any, begin: int, group: int = 0, first: int = 0
+    ) -> None:
         """Writes entries begin, begin + 1, … of a variable, or their rows from ``first`` on."""
         variable = self._variables[name]
         values = np.ascontiguousarray(block, variable.dtype)
         if not values.size:
             return
-        addresses, size = self._places(name, begin, len(values), group), values[0].nbytes
-        if size < self.description.entry_bytes(variable, group):
+        entry, count = self.description.entry_bytes(variable, group), len(values)
+        # in an array of all trajectories, entries follow the first; in groups, each is a dataset
+        if self.description.groups and variable.has_trajectory_axis:
+            addresses = self._addresses[name, group][begin : begin + count]
+        else:
+            addresses = self._addresses[name, 0] + entry * np.arange(begin, begin + count)
+        size = values[0].nbytes
+        if size < entry:
             addresses = addresses + first * values[0, 0].nbytes
         # entries that follow each other in the file are written at once
-        ends = np.flatnonzero(np.diff(addresses) != size) + 1
-        for start, end in pairwise([0, *ends.tolist(), len(addresses)]):
-            self._put(name, values[start:end], int(addresses[start]))
+        breaks = np.flatnonzero(np.diff(addresses) != size) + 1
+        descriptor = self._descriptors.get(name, self._data)
+        with os_failures(self.path):
+            for start, end in pairwise([0, *breaks.tolist(), count]):
+                view, address = memoryview(values[start:end]).cast("B"), int(addresses[start])
+                # Linux writes less than 2 GiB at once, and a full disk less than it was asked to
+                while view:
+                    written = os.pwrite(descriptor, view[: 1 << 30], address)
+                    view, address = view[written:], address + written
 
     def region(self, name: str, span: Span) -> tuple[int, int] | None:
-        """Returns the file descriptor and the byte from which all entries of a span lie one after
+        """Finds the file descriptor and the byte from which all entries of a span lie one after
         the other, for kernels that write into the file; None where they do not, and :meth:`write`
-        finds their places."""
+        finds the address of each."""
         group = span.group
         addresses = self._addresses[name, group]
         size = self.description.entry_bytes(self._variables[name], group)
@@ -323,39 +334,11 @@ class Output(ABC):
             return None
         return self._descriptors.get(name, self._data), int(addresses[0]) + span.begin * size
 
-    def _places(self, name: str, row: int, count: int, group: int) -> npt.NDArray[np.int64]:
-        """Returns the bytes at which entries row, row + 1, … of a variable begin."""
-        variable = self._variables[name]
-        if self.description.groups and variable.has_trajectory_axis:
-            return self._addresses[name, group][row : row + count]
-        begin = int(self._addresses[name, 0][0])
-        return begin + self.description.entry_bytes(variable) * np.arange(row, row + count)
-
-    def _put(self, name: str, values: Any, at: int) -> None:
-        """Writes bytes at their place in the file of a variable."""
-        descriptor, view = self._descriptors.get(name, self._data), memoryview(values).cast("B")
-        with os_failures(self.path):
-            while view:
-                written = os.pwrite(descriptor, view[: 1 << 30], at)
-                view, at = view[written:], at + written
-
-    def _write_known(self) -> None:
-        """Writes the variables whose values the description has."""
-        for variable in self.description.variables:
-            groups = self.description.groups if variable.has_trajectory_axis else ()
-            if variable.values is None:
-                continue
-            for k, group in enumerate(groups):
-                self._write(variable.name, variable.values[group.numbers], 0, k)
-            if not groups:
-                shape = self.description.shape(variable)
-                self._write(variable.name, np.reshape(variable.values, shape), 0)
-
     def finish(self) -> None:
         """Completes the output and gives it its name."""
         with os_failures(self.path):
             self._complete()
-            self._close()
+            self._close_files()  # before the rename, as a network disk may only now report errors
             self._hidden.publish()
         for path in self._hidden.close():
             self.notes.append(f"{path} could not be removed; nothing needs it")
@@ -363,7 +346,7 @@ class Output(ABC):
     def _complete(self) -> None:  # noqa: B027
         """Does what remains to be done once all blocks are written."""
 
-    def _close(self) -> None:
+    def _close_files(self) -> None:
         while self._open:
             os.close(self._open.pop())
 
@@ -374,7 +357,7 @@ class Output(ABC):
 
 
 class NpzOutput(Output):
-    """An uncompressed .npz archive, in which every array has its place from the start.
+    """An uncompressed .npz archive, in which the address of every array is known from the start.
 
     Trajectories of unequal length have members of their own, named as groups of HDF5 would be:
     ``data/demo_0/position``.
@@ -387,7 +370,11 @@ class NpzOutput(Output):
 
     def _write_heads(self, file: BinaryIO) -> list[zipfile.ZipInfo]:
         """Writes the headers of all members with the checksums of their present values; the file
-        is then at the end of the last member."""
+        is then at the end of the last member.
+
+        A header precedes its values and holds their CRC-32, so headers are written twice: to lay
+        the file out, and once all values are there.
+        """
         members, description = [], self.description
         for variable in description.variables:
             groups = description.groups if variable.has_trajectory_axis else ()
@@ -395,64 +382,68 @@ class NpzOutput(Output):
                 names, shape = [variable.name], description.shape(variable, k)
                 if groups:  # each trajectory has a member of its own
                     names, shape = [f"{n}/{variable.name}" for n in groups[k].names], shape[1:]
-                head, places = _npy_header(variable.dtype, shape), []
+                head, addresses = _npy_header(variable.dtype, shape), []
                 size = math.prod(shape) * variable.dtype.itemsize
                 for name in names:
                     begin = file.tell()
                     member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980: same input, same bytes
                     member.header_offset, member.external_attr, member.CRC = begin, 0o600 << 16, 0
                     member.file_size = member.compress_size = len(head) + size
-                    first = begin + len(member.FileHeader(zip64=True))
-                    # the CRC-32 of what lies there now; it is computed again at the end
-                    member.CRC = _checksum(file, first, member.file_size)
+                    file.seek(begin + len(member.FileHeader(zip64=True)))
+                    left = member.file_size
+                    while left > 0 and (piece := file.read(min(left, 4 << 20))):
+                        member.CRC, left = zlib.crc32(piece, member.CRC), left - len(piece)
                     file.seek(begin)
                     file.write(member.FileHeader(zip64=True) + head)
-                    places.append(file.tell())
+                    addresses.append(file.tell())
                     file.seek(size, os.SEEK_CUR)
                     members.append(member)
-                self._addresses[variable.name, k] = np.array(places, np.int64)
+                self._addresses[variable.name, k] = np.array(addresses, np.int64)
         return members
 
     def _complete(self) -> None:
+        variables, joint_names = self.description.variables, self.description.joint_names
         with open(self._hidden.data, "rb+") as file, zipfile.ZipFile(file, "w") as archive:
             archive.filelist += self._write_heads(file)
             archive.start_dir = file.tell()
-            labels = {"dof": self.description.joint_names, "trajectory": self.description.names}
+            labels = {"dof": joint_names, "trajectory": self.description.names}
             for name, texts in labels.items():
                 if texts:
                     member = io.BytesIO()
                     np.save(member, np.array(texts, "U"), allow_pickle=False)
                     archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
             # what HDF5 files say in attributes and dimension scales
-            variables = self.description.variables
             document: dict[str, Any] = {
                 "attributes": dict(self.description.attributes),
                 "dims": {v.name: v.dims for v in variables},
                 "units": {
                     v.name: v.attributes["units"] for v in variables if "units" in v.attributes
                 },
+                **({"dof": list(joint_names)} if joint_names else {}),
             }
-            if self.description.joint_names:
-                document["dof"] = list(self.description.joint_names)
-            text = json.dumps(document, indent=2, sort_keys=True, default=plain_value) + "\n"
-            archive.writestr(zipfile.ZipInfo(PROVENANCE), text)
+            text = json.dumps(
+                document, indent=2, sort_keys=True,
+                default=lambda x: x.tolist() if isinstance(x, np.ndarray | np.generic) else str(x),
+            )  # fmt: skip
+            archive.writestr(zipfile.ZipInfo(PROVENANCE), f"{text}\n")
 
 
 class NpyOutput(Output):
-    """A .npy file: the one quantity that is written, without anything beside it."""
+    """A .npy file: the one quantity that is written, and nothing else."""
 
     def _prepare(self) -> None:
         self._name = next(v.name for v in self.description.streamed if v.name != "time")
         variable = self._variables[self._name]
         head = _npy_header(variable.dtype, self.description.shape(variable))
         self._hidden.data.write_bytes(head)
-        reserve(self._hidden.data, len(head) + self.description.nbytes_of(variable))
+        reserve(self._hidden.data, len(head) + self.description.variable_bytes(variable))
         self._addresses[self._name, 0] = np.array([len(head)])
 
-    def _write(self, name: str, block: Any, begin: int, group: int = 0, first: int = 0) -> None:
-        """Writes entries of the quantity; leaves out times and indices."""
-        if name == self._name:
-            super()._write(name, block, begin, group, first)
+    def _write_entries(
+        self, name: str, block: Any, begin: int, group: int = 0, first: int = 0
+    ) -> None:
+        if name == self._name:  # times and indices are left out
+            super()._write_entries(name, block, begin, group, first)
 
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
@@ -460,12 +451,3 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     layout = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_2_0(head, layout)
     return head.getvalue()
-
-
-def _checksum(file: BinaryIO, offset: int, size: int) -> int:
-    """Returns the CRC-32 of so many bytes of a file."""
-    value = 0
-    file.seek(offset)
-    while size > 0 and (block := file.read(min(size, 4 << 20))):
-        value, size = zlib.crc32(block, value), size - len(block)
-    return value

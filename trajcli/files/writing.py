@@ -14,7 +14,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, OutputError, Stopped
 from trajcli.files.atomic_output import refuse_path
-from trajcli.files.catalogue import Catalogue, Numbers, candidates, python_line
+from trajcli.files.catalogue import Numbers, candidates, python_line
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.opening import open_arrays
 from trajcli.files.outputs import (
@@ -37,7 +37,7 @@ _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
 
 
 def output_family(path: Path) -> str:
-    """Returns "hdf5", "npz" or "npy" by OUT's name; raises OutputError for other names."""
+    """Tells "hdf5", "npz" or "npy" by OUT's name; raises OutputError for other names."""
     if not path.name:
         raise OutputError("not the name of a file", where=path, expected="such as out.h5")
     family = _FAMILIES.get(path.suffix.lower())
@@ -54,14 +54,15 @@ def output_family(path: Path) -> str:
 
 
 def conversion_hint(path: Path) -> str:
-    """Returns a hint at how to get a file of a kind that is not written."""
-    kind, made = path.suffix.lower(), path.with_suffix(".h5")
-    shown = kind in (".png", ".svg", ".pdf")
-    last = path if shown or kind in _EXPORTED else path.with_suffix(".csv")
-    line = shlex.join(["trajcli", "plot" if shown else "export", str(made), "-o", str(last)])
+    """Writes a hint at how to get a file of a kind that is not an output: by way of an output."""
+    kind, output = path.suffix.lower(), path.with_suffix(".h5")
+    picture = kind in (".png", ".svg", ".pdf")
+    # any other kind can be made of a table
+    last = path if picture or kind in _EXPORTED else path.with_suffix(".csv")
+    line = shlex.join(["trajcli", "plot" if picture else "export", str(output), "-o", str(last)])
     if kind == ".zarr":
-        line = python_line("import xarray; xarray.open_dataset(%s).to_zarr(%s)", made, path)
-    return f"-o {shlex.quote(str(made))}, and then: {line}"
+        line = python_line("import xarray; xarray.open_dataset(%s).to_zarr(%s)", output, path)
+    return f"-o {shlex.quote(str(output))}, and then: {line}"
 
 
 def refuse_output(path: Path, overwrite: bool) -> None:
@@ -89,14 +90,15 @@ def refuse_form(
     if family == "npy" and len(arrays) != 1:
         what, found, hint, shell = "a .npy file holds one array", ", ".join(arrays), "", ""
         for first in arrays[:1]:
-            made = str(path.with_suffix(".h5"))
-            line = shlex.join(["trajcli", "export", f"{made}:{first}", "-o", str(path)])
-            shell = f"-o {shlex.quote(made)}, and then: {line}"
+            output = str(path.with_suffix(".h5"))
+            line = shlex.join(["trajcli", "export", f"{output}:{first}", "-o", str(path)])
+            shell = f"-o {shlex.quote(output)}, and then: {line}"
             shell = f"--write {first} writes one" if has_write else shell
             hint = f"numpy.save(path, trajectory.{first}) writes one"
         faults.append(
             Fault(what, where=path, expected="OUT.h5", found=found, hint=hint, shell=shell)
         )
+    # each trajectory becomes an HDF5 group, and "dof" is taken by the names of the dofs
     names = Counter(name for group in description.groups for name in group.names)
     for name, count in names.items():
         if name.rpartition("/")[0] in names or name in ("", "dof") or count > 1:
@@ -143,12 +145,14 @@ def write(
     else:
         output = (NpzOutput if family == "npz" else NpyOutput)(out, description)
     output.begin(overwrite)
-    with hold_signals(), output:
+    # signals are held: the loop over blocks answers them between two blocks
+    with held(), output:
         fill(output)
-        if sources is not None and description.sources:  # of a part of a run, in OUT.parts
+        # a part of a run, in OUT.parts, lists its inputs by paths relative to the folder of OUT
+        if sources is not None and description.sources:
             folder = os.path.realpath(out.parent.parent)
-            named = ((relative_path(path, folder), text) for path, text in sources.hash_contents())
-            output.inputs = sorted(map(json.dumps, named))
+            contents = ((relative_path(path, folder), text) for path, text in sources.contents())
+            output.inputs = sorted(map(json.dumps, contents))
         # a change after the first read would mix two states of a file in one output
         if sources is not None:
             sources.require_unchanged()
@@ -157,13 +161,9 @@ def write(
 
 
 def stop_error(out: Path, reason: str, done: int, total: int) -> Stopped:
-    """Returns the error of an output whose writing was stopped."""
-    return Stopped(
-        f"stopped by {reason}",
-        where=str(out),
-        found=f"{done} of {total} trajectories done",
-        hint="run the same command again",
-    )
+    """Makes the error of an output whose writing was stopped."""
+    found, hint = f"{done} of {total} trajectories done", "run the same command again"
+    return Stopped(f"stopped by {reason}", where=str(out), found=found, hint=hint)
 
 
 def save(
@@ -174,8 +174,10 @@ def save(
     overwrite: bool,
     lengths: Numbers | None = None,
 ) -> None:
-    """Writes outputs [B, T, D] and their time [T] or [B, T] as a run from the shell would:
-    trajectories of unequal length, of which ``lengths`` [B] says the rows, in groups."""
+    """Writes outputs [B, T, D] and their time [T] or [B, T] as a run from the shell would.
+
+    lengths [B]: the rows of trajectories of unequal length, which are written in groups.
+    """
     batch, rows, dofs = next(iter(outputs.values())).shape
     variables = [row_variable(name, values.dtype.name) for name, values in outputs.items()]
     variables.append(time_variable(shared=time.ndim < 2))
@@ -204,17 +206,31 @@ def save(
 
 
 def load(path: Path) -> list[tuple[dict[str, Any], Any, dict[str, Any]]]:
-    """Returns the outputs [B, T, D], their time and the attributes of a file that trajcli wrote: of
-    all trajectories together or, where they differ in length, of each.
+    """Reads a file that trajcli wrote: outputs [B, T, D], their time and the attributes, of all
+    trajectories together or, where they differ in length, of each.
 
     Raises InputError if the file holds no output, or no time.
     """
     with open_arrays(path) as file:
         names, attributes = file.names(), dict(file.attributes())
-        every = [name[:-4] for name in names if name.endswith("/time")]
-        groups = [""] if file.get("time") is not None else every
-        found = [_read(file, group) for group in groups]
-        if not found or not all(outputs for outputs, *_ in found):
+        prefixes = [name.removesuffix("time") for name in names if name.endswith("/time")]
+        if file.get("time") is not None:
+            prefixes = [""]
+        trajectories = []
+        for prefix in prefixes:
+            time = file.get(f"{prefix}time")
+            assert time is not None  # by which the group was found
+            outputs, tables = dict[str, Any](), dict[str, Any]()
+            # results of smoothing are [B, D]; in a group, arrays lack the first axis
+            for arrays, kinds, ndim in ((outputs, QUANTITIES, 3), (tables, (*SMOOTHING,), 2)):
+                for name in kinds:
+                    array = file.get(prefix + name)
+                    if array is not None and array.ndim == ndim - bool(prefix):
+                        values = np.array(array.require_numeric().read())
+                        arrays[name] = values[None] if prefix else values
+            times = np.array(time.require_numeric().read())
+            trajectories.append((outputs, times, {**attributes, **tables}))
+        if not trajectories or not all(outputs for outputs, *_ in trajectories):
             raise InputError(
                 "no trajectories with their times",
                 where=str(path),
@@ -222,19 +238,4 @@ def load(path: Path) -> list[tuple[dict[str, Any], Any, dict[str, Any]]]:
                 found=candidates(names[:200], file.get),
                 hint="differentiate and resample make trajectories of other arrays",
             )
-        return [(outputs, time, {**attributes, **tables}) for outputs, time, tables in found]
-
-
-def _read(file: Catalogue, group: str) -> tuple[dict[str, Any], Any, dict[str, Any]]:
-    """Returns the outputs [B, T, D], their time, and what was chosen for each dof [B, D], from the
-    arrays of a file or of the group of one trajectory."""
-    outputs, tables = dict[str, Any](), dict[str, Any]()
-    for found, names, ndim in ((outputs, QUANTITIES, 3), (tables, (*SMOOTHING,), 2)):
-        for name in names:
-            array = file.get(group + name)
-            if array is not None and array.ndim == ndim - bool(group):
-                values = np.array(array.require_numeric().read())
-                found[name] = values[None] if group else values
-    time = file.get(f"{group}time")
-    assert time is not None  # by which the group was found
-    return outputs, np.array(time.require_numeric().read()), tables
+        return trajectories

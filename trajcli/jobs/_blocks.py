@@ -49,7 +49,7 @@ class Batch:
         located = (shape_faults(make_inputs(part, mode, recorded), steps) for part, _ in parts)
         return list(islice(chain.from_iterable(located), MOST_FAULTS)) or misfits
 
-    def read(self, begin: int, end: int) -> Inputs:
+    def read_inputs(self, begin: int, end: int) -> Inputs:
         """Returns the inputs of trajectories begin to end, in memory, named by their places."""
         actions = self.inputs.actions.read_rows(begin, end)
         if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:
@@ -65,7 +65,7 @@ class Batch:
         rows = self.inputs.row_numbers if self.inputs.rates else self.recording.rows_of(begin)
         return self.commands.mode_inputs(replace(inputs, row_numbers=rows))
 
-    def check(self, begin: int, inputs: Inputs) -> None:
+    def check_values(self, begin: int, inputs: Inputs) -> None:
         """Raises InputError for the values of a block that begins at trajectory ``begin``."""
         faults, end = value_faults(inputs, inputs.allow_nonfinite), begin + len(inputs.actions)
         parts = self.recording.part_indices[begin:end]
@@ -78,7 +78,7 @@ class Batch:
         ):
             # numbers in the block and in the files differ by more than a constant: one trajectory
             # after the other, so that faults name its place in its file
-            alone = (self.read(k, k + 1) for k in range(begin, end))
+            alone = (self.read_inputs(k, k + 1) for k in range(begin, end))
             located = (value_faults(one, inputs.allow_nonfinite) for one in alone)
             faults = list(islice(chain.from_iterable(located), MOST_FAULTS)) or faults
         raise_if_any(faults)

@@ -99,7 +99,7 @@ class Gradient:
         """Returns the sizes of the dimensions that only gradients have."""
         return {"action": int(inputs.actions.shape[1]) + inputs.rates, **_step_size(inputs)}
 
-    def block(
+    def compute(
         self, inputs: Inputs, commands: Commands, numbers: Any, choice: Choice, dtype: str
     ) -> dict[str, Any]:
         """Computes a block forward and back; returns outputs and gradients by name.

@@ -223,7 +223,7 @@ def write_trajectories(
         names=whole.output_names(whole.paths) if several else None,
         joint_names=names and [names[dof] for dof in dofs],
     )
-    description = description.of_part(seen) if shard else description
+    description = description.describe_part(seen) if shard else description
     job, report = Job(request.path, description, make_blocks(whole, counts), compute), files.report
     remarks = write(
         request.path,

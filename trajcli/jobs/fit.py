@@ -16,11 +16,11 @@ from trajcli.files.repair import TurnJumps
 from trajcli.files.state_sources import state_from_option
 from trajcli.files.writing import refuse_output
 from trajcli.jobs._rows import (
-    find_computable,
     describe_control_points,
+    find_computable,
     read_finite_rows,
-    read_trajectories,
     read_row_times,
+    read_trajectories,
     write_trajectories,
 )
 from trajcli.jobs.job import Block, Results, make_blocks

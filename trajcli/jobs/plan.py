@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import InputError, Note, UsageError, raise_if_any, unknown
+from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any, unknown
 from trajcli.files.atomic_output import refuse_input
 from trajcli.files.catalogue import load_array
 from trajcli.files.dofs import RotationDofs
@@ -51,7 +51,7 @@ from trajcli.jobs.resolve import (
     resolve,
     units_report,
 )
-from trajcli.kernels.choose import Choice, choose
+from trajcli.kernels.choose import choose
 from trajcli.kernels.cuda import free_bytes
 from trajcli.memory import (
     BLOCK_VALUES,
@@ -71,9 +71,9 @@ class Plan:
 
     Attributes:
         recording: all trajectories.
-        batches: those of each length, with their inputs, the shortest first.
+        batches: the trajectories of each length, with their inputs, the shortest first.
         sizes: how many trajectories of each length are computed at once.
-        own_times: whether the rows of trajectories are at different times.
+        times_differ: whether the rows of trajectories are at different times.
         mode_source: the file that states the mode, where the request names none.
         left_out: the trajectories and files that --skip-bad leaves out.
         positions: where actions may be normalised commands, a hint at the recorded positions.
@@ -86,8 +86,14 @@ class Plan:
         """
         self.request, report = request, files.report
         shard, files_of_shard = request.shard, request.files_of_shard()
+        self.quantities = [name for name in QUANTITIES if name in request.write]
         with report.faults():
-            self.quantities = _quantities(request.write)
+            others = [name for name in request.write if name not in QUANTITIES]
+            if others or not self.quantities:
+                found = ", ".join(others) or "nothing"
+                raise UsageError(
+                    unknown("output", where="--write", choices=QUANTITIES, found=found)
+                )
         with report.faults():
             # OUT of a shard is written by merge; part_is_done says whether a part is replaced
             refuse_output(request.out, request.overwrite or shard is not None)
@@ -97,7 +103,7 @@ class Plan:
         batches: list[Batch] = []
         if resolved is not None:
             with report.faults():
-                batches = self._batches(resolved, resolved.recording)
+                batches = self._make_batches(resolved, resolved.recording)
         self.gradient: Gradient | None = None
         if batches and (request.grad, request.cost, request.factor) != (None, None, None):
             with report.faults():
@@ -108,48 +114,70 @@ class Plan:
         assert resolved is not None  # else its faults were raised
         recording, self.mode_source = resolved.recording, resolved.mode_source
         self.mode, self.commands = batches[0].inputs.mode, batches[0].commands
+
         # before trajectories are divided: the times of a part are those of the whole run
-        self.own_times = any(batch.inputs.steps_differ for batch in batches)
         several = len(batches) > 1
-        several = several or (files_of_shard is not None and len(request.source_paths()) > 1)
-        self.own_times = self.own_times or (several and recording.step is None)
+        several |= files_of_shard is not None and len(request.source_paths()) > 1
+        self.times_differ = any(batch.inputs.steps_differ for batch in batches)
+        self.times_differ |= several and recording.step is None
         if shard is not None and files_of_shard is None:
             recording = recording.take(slice(*shard.share(len(recording))))
-            batches = self._batches(resolved, recording)
+            batches = self._make_batches(resolved, recording)
         self.left_out = resolved.left_out
         if request.skip_bad:
-            bad = _bad_trajectories(batches)
+            bad = _find_bad(batches)
             recording = recording.take(~np.isin(recording.numbers, list(bad)))
             self.left_out += bad.values()
-            batches = self._batches(resolved, recording)
+            batches = self._make_batches(resolved, recording)
         self.recording, self.batches = recording, batches
+
         arrays = [batch.inputs.actions for batch in batches]
         stored = np.result_type(*(getattr(x, "precision", x.dtype) for x in arrays))
         self.dtype = request.dtype or output_dtype(stored)
         self.bytes_read = sum(actions.nbytes for actions in arrays)
         # the device is chosen last: what is wrong with the inputs is said without starting CUDA
         self.choice = choose(request.device, request.backend)
-        kind, memory = _working_memory(self.choice, self.gradient is not None, request.memory)
-        self.sizes = [_block_size(batch, kind, memory) for batch in batches]
         self.notes = report.notes
-        report.add_notes(
-            *_conversion_notes(recording, self.dtype),
-            *_memory_notes(batches, kind, request.memory),
-            *input_warnings(recording, batches[-1].inputs),
-        )
-        physical = self.mode.action_order > 0
+        report.add(*_conversion_notes(recording, self.dtype))
+        self.sizes = self._choose_block_sizes(report)
+        report.add(*input_warnings(recording, batches[-1].inputs))
         # commands that are positions in rad or m may lie in [-1, 1]
-        layout = recording.layout
-        physical = physical or not (layout and layout.family.commands_positions)
-        self.positions = recorded_positions_hint(recording) if physical else None
+        layout, self.positions = recording.layout, None
+        if self.mode.derivatives_of or not (layout and layout.family.commands_positions):
+            self.positions = recorded_positions_hint(recording)
         refuse_form(request.out, self.output, request.compress, has_write=True)
 
-    def _batches(self, resolved: Resolved, recording: Recording) -> list[Batch]:
-        """Returns the trajectories of each length; raises InputError for shapes that do not fit."""
+    def _make_batches(self, resolved: Resolved, recording: Recording) -> list[Batch]:
+        """Groups trajectories by length; raises InputError for shapes that do not fit."""
         request = self.request
         batches = make_batches(recording, resolved.mode, resolved.commands, request)
         raise_if_any(f for batch in batches for f in batch.shape_faults(not request.skip_bad))
         return batches
+
+    def _choose_block_sizes(self, report: Report) -> list[int]:
+        """Chooses how many trajectories of each length are computed at once; warns where one alone
+        takes more than the memory."""
+        kind = "torch" if self.gradient is not None else self.choice.backend
+        memory = self.request.memory
+        if self.choice.device != "cpu":
+            kind = "torch on a device" if kind == "torch" else kind
+            memory = min(memory, int(SHARE_OF_FREE * free_bytes(self.choice.device)))
+        elif kind == "triton":
+            kind = "torch"
+        # as many values as suit the caches, in as much memory as there is
+        room, needs = min(BLOCK_VALUES[kind] * BYTES_PER_VALUE[kind], memory), list[int]()
+        for inputs in (batch.inputs for batch in self.batches):
+            _, horizon, dofs = inputs.actions.shape
+            # steps that all trajectories share are not copied for each
+            steps = BYTES_PER_STEP if inputs.uneven and inputs.steps_differ else 0
+            row = dofs * BYTES_PER_VALUE[kind] + steps
+            needs.append(int(max(horizon, inputs.rows) * row))
+        if (most := max(needs)) > self.request.memory:
+            size = f"{most / 2**20:.0f} MiB" if most >= 1 << 20 else f"{most / 2**10:.1f} KiB"
+            what = f"one trajectory takes about {size} of working memory"
+            report.add(f"{what}, more than TRAJCLI_MEMORY")
+        counts = [len(batch.recording) for batch in self.batches]
+        return [max(1, min(room // n, count)) for n, count in zip(needs, counts, strict=True)]
 
     @cached_property
     def rotations(self) -> Sequence[RotationDofs]:
@@ -182,53 +210,67 @@ class Plan:
 
     @cached_property
     def output(self) -> Description:
-        """Describes the output."""
-        request, recording = self.request, self.recording
-        inputs, unit = self.batches[-1].inputs, self.unit
-        rotations, others, names = self.rotations, self.other_dofs, recording.joint_names
-        sizes = {"dof": len(others)}
-        of_dofs = self.quantities if others else ()
-        variables = [row_variable(n, self.dtype, unit and derive_unit(n, unit)) for n in of_dofs]
+        """The description of the output."""
+        request, recording, rotations = self.request, self.recording, self.rotations
+        unit, others, names = self.unit, self.other_dofs, recording.joint_names
+        options = self.mode.options(request.recorded)
+        about = {"mode": self.mode.name, **options, "dt": recording.step or "varies"}
+        quantities, sizes = self.quantities if others else (), {"dof": len(others)}
+        variables = [row_variable(n, self.dtype, unit and unit_of(n, unit)) for n in quantities]
         if rotations:
-            sizes |= rotation_sizes(rotations)
             frame = request.rotation_frame
-            variables += describe_rotations(rotations, self.quantities, self.dtype, frame)
+            turned, turned_sizes, turned_attributes = describe_rotations(
+                rotations, self.quantities, self.dtype, frame
+            )
+            variables, sizes, about = (
+                variables + turned,
+                sizes | turned_sizes,
+                about | turned_attributes,
+            )
             if self.mode.chooses:
                 axes = ("trajectory", *["rotation"] * (len(rotations) > 1), "axis")
                 for name, labels in ANGULAR_SMOOTHING.items():
                     variables.append(Variable(name, axes, np.dtype("f8"), labels))
-        variables.append(time_variable(shared=not self.own_times))
+        variables.append(time_variable(shared=not self.times_differ))
         # a part keeps stamps that are all 0: only merge knows those of the other parts
-        stamps = recording.start_stamps(relative=request.shard is not None)
-        variables += stamp_variables(stamps)
+        variables += stamp_variables(recording.start_stamps(relative=request.shard is not None))
         if (index := recording.start.index) is not None:
             label, kind = {"long_name": "start state used"}, np.dtype("i8")
             values = load_array(index)
             variables.append(Variable("start_index", ("trajectory",), kind, label, values))
         variables += self.smoothing_variables
         if self.gradient is not None:
+            inputs = self.batches[-1].inputs
             sizes |= self.gradient.sizes(inputs)
             variables += self.gradient.variables(inputs, self.dtype)
+
+        # paths in an output are relative to its folder, so that both can be moved together
+        folder = request.folder
+        sources = {n: [x.seen_from(folder) for x in places] for n, places in self.sources.items()}
+        if request.shard is not None:
+            about["shard"] = str(request.shard)
+        texts = {name: sources_text(name, seen) for name, seen in sources.items()}
+        written = request.attributes(texts, self.left_out)
         # trajectories that have names in the input keep them, as groups or as labels
         titles = request.source_paths()
-        several = len(recording.members) > 1 or len(titles) > 1 or request.max_gap is not None
-        several = several or recording.member is not None or recording.unequal
-        described = describe_output(
+        named = len(recording.members) > 1 or len(titles) > 1 or request.max_gap is not None
+        named = named or recording.member is not None or recording.unequal
+        description = describe_output(
             {
                 batch.inputs.rows: np.searchsorted(recording.numbers, batch.recording.numbers)
                 for batch in self.batches
             },
             sizes,
             variables,
-            self._attributes(),
-            names=recording.output_names(titles) if several else None,
+            {**about, **self.commands.options(), **written},
+            names=recording.output_names(titles) if named else None,
             joint_names=names and [names[dof] for dof in others],
         )
-        return described if request.shard is None else described.of_part(self._sources_seen)
+        return description if request.shard is None else description.describe_part(sources)
 
     @cached_property
     def smoothing_variables(self) -> list[Variable]:
-        """The variables that mode smooth writes beside the rows; OUT.npy holds rows alone."""
+        """The variables that mode smooth writes with the rows; OUT.npy holds rows alone."""
         request, mode = self.request, self.mode
         if not (mode.result_names and self.other_dofs) or request.out.suffix == ".npy":
             return []
@@ -244,27 +286,6 @@ class Plan:
             labels = {"long_name": "row within a long gap"}
             variables.append(Variable("guessed", ROWS, np.dtype("u1"), labels))
         return variables
-
-    def _attributes(self) -> dict[str, Any]:
-        """Returns the attributes of the output; paths in them are relative to its folder."""
-        options = self.mode.options(self.request.recorded)
-        about = {"mode": self.mode.name, **options, "dt": self.recording.step or "varies"}
-        if self.rotations:
-            about |= rotation_attributes(self.rotations, self.request.rotation_frame)
-        texts = {name: sources_text(name, names) for name, names in self._sources_seen.items()}
-        if self.request.shard is not None:
-            about["shard"] = str(self.request.shard)
-        written = self.request.attributes(texts, self.left_out)
-        return {**about, **self.commands.options(), **written}
-
-    @property
-    def _sources_seen(self) -> dict[str, list[str]]:
-        """All :attr:`sources`, with paths relative to the folder of OUT."""
-        folder = self.request.folder
-        return {
-            name: [origin.relative_text(folder) for origin in origins]
-            for name, origins in self.sources.items()
-        }
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -312,8 +333,8 @@ class Plan:
         }  # fmt: skip
 
 
-def _bad_trajectories(batches: Sequence[Batch]) -> Mapping[int, LeftOut]:
-    """Reads all values; returns the trajectories, by number, with values that are not finite or
+def _find_bad(batches: Sequence[Batch]) -> Mapping[int, LeftOut]:
+    """Reads all values to find the trajectories, by number, with values that are not finite or
     steps that are not positive. Raises InputError where all trajectories are bad."""
 
     def spans() -> Iterator[Span]:
@@ -324,18 +345,18 @@ def _bad_trajectories(batches: Sequence[Batch]) -> Mapping[int, LeftOut]:
                 yield Span(group=group, begin=begin, end=min(begin + size, count))
 
     def check(span: Span) -> None:
-        inputs = batches[span.group].read(span.begin, span.end)
+        inputs = batches[span.group].read_inputs(span.begin, span.end)
         raise_if_any(value_faults(inputs, inputs.allow_nonfinite))
 
     bad = dict[int, LeftOut]()
     for span, faults in find_faults(spans(), check).items():
         recording = batches[span.group].recording
         bad[int(recording.numbers[span.begin])] = recording.place_text(span.begin), faults
-    in_order = dict(sorted(bad.items()))
+    bad = dict(sorted(bad.items()))  # found length by length, reported in the order of the run
     if bad and len(bad) == sum(len(batch.recording) for batch in batches):
-        first = list(in_order.values())[:MOST_FAULTS]
+        first = list(bad.values())[:MOST_FAULTS]
         raise InputError(*(fault for _, faults in first for fault in faults))
-    return in_order
+    return bad
 
 
 def _conversion_notes(recording: Recording, dtype: str) -> Iterator[str]:
@@ -349,72 +370,26 @@ def _conversion_notes(recording: Recording, dtype: str) -> Iterator[str]:
         yield Note(f"{where}: {stored} converted to {dtype}")
 
 
-def _memory_notes(batches: Sequence[Batch], kind: str, memory: int) -> Iterator[str]:
-    """Yields a warning where one trajectory alone takes more than the memory."""
-    needed = max(_working_bytes(batch, kind) for batch in batches)
-    if needed > memory:
-        size = f"{needed / 2**20:.0f} MiB" if needed >= 1 << 20 else f"{needed / 2**10:.1f} KiB"
-        yield f"one trajectory takes about {size} of working memory, more than TRAJCLI_MEMORY"
-
-
-def _quantities(write: Sequence[str]) -> list[str]:
-    others = [name for name in write if name not in QUANTITIES]
-    if others or not write:
-        found = ", ".join(others) or "nothing"
-        raise UsageError(unknown("output", where="--write", choices=QUANTITIES, found=found))
-    return [name for name in QUANTITIES if name in write]
-
-
-def _working_memory(choice: Choice, gradient: bool, memory: int) -> tuple[str, int]:
-    """Returns the key of BYTES_PER_VALUE for a block, and the memory that blocks may take: on a
-    device at most a share of what is free there."""
-    kind = "torch" if gradient else choice.backend
-    if choice.device == "cpu":
-        return ("torch" if kind == "triton" else kind), memory
-    kind = "torch on a device" if kind == "torch" else kind
-    return kind, min(memory, int(SHARE_OF_FREE * free_bytes(choice.device)))
-
-
-def _block_size(batch: Batch, kind: str, memory: int) -> int:
-    """Returns how many trajectories of one length are computed at once."""
-    # as many values as suit the caches, in as much memory as there is, but at least one trajectory
-    room = min(BLOCK_VALUES[kind] * BYTES_PER_VALUE[kind], memory)
-    return int(max(1, min(room // _working_bytes(batch, kind), len(batch.recording))))
-
-
-def _working_bytes(batch: Batch, kind: str) -> int:
-    """Returns the working memory that one trajectory takes, in bytes."""
-    inputs = batch.inputs
-    _, horizon, dofs = inputs.actions.shape
-    steps_differ = inputs.uneven and inputs.steps_differ
-    # steps that all trajectories share are not copied for each
-    per_row = dofs * BYTES_PER_VALUE[kind] + (BYTES_PER_STEP if steps_differ else 0)
-    return int(max(horizon, inputs.rows) * per_row)
-
-
 def describe_rotations(
     rotations: Sequence[RotationDofs], quantities: Sequence[str], dtype: str, frame: str
-) -> Iterator[Variable]:
+) -> tuple[list[Variable], dict[str, int], dict[str, Any]]:
     """Describes orientations [trajectory, row, (rotation,) 4] and angular rates [..., 3] for the
-    quantities that are written: orientation with position, angular_velocity with velocity, …"""
-    several = ("rotation",) if len(rotations) > 1 else ()
+    quantities that are written: orientation with position, angular_velocity with velocity, …
+
+    Returns their variables, the sizes of their dimensions, and the attributes of their output.
+    """
+    several, variables = len(rotations) > 1, list[Variable]()
     for order, (name, quantity) in enumerate(zip(ROTATIONS, QUANTITIES, strict=True)):
-        if rotations and quantity in quantities:
-            last = "axis" if order else "quaternion"
+        if quantity in quantities:
             labels = {"long_name": name.replace("_", " ")}
-            labels |= (
-                {"units": UNITS_OF_ROTATIONS[order], "frame": frame} if order else {"order": "wxyz"}
-            )
-            yield Variable(name, (*ROWS[:2], *several, last), np.dtype(dtype), labels)
-
-
-def rotation_sizes(rotations: Sequence[RotationDofs]) -> dict[str, int]:
-    """Returns the sizes of the dimensions of :func:`describe_rotations`."""
-    several = {"rotation": len(rotations)} if len(rotations) > 1 else {}
-    return several | ({"quaternion": 4, "axis": 3} if rotations else {})
-
-
-def rotation_attributes(rotations: Sequence[RotationDofs], frame: str) -> dict[str, Any]:
-    """Returns the attributes of an output with these rotations."""
-    several = {"rotations": len(rotations)} if len(rotations) > 1 else {}
-    return {"rotation_order": "wxyz", "rotation_frame": frame, **several}
+            if order:
+                labels |= {"units": UNITS_OF_ROTATIONS[order], "frame": frame}
+            else:
+                labels["order"] = "wxyz"
+            dims = (*ROWS[:2], *["rotation"] * several, "axis" if order else "quaternion")
+            variables.append(Variable(name, dims, np.dtype(dtype), labels))
+    # arrays of one rotation have no axis that counts rotations
+    count = {"rotation": len(rotations)} if several else {}
+    attributes: dict[str, Any] = {"rotation_order": "wxyz", "rotation_frame": frame}
+    attributes |= {"rotations": len(rotations)} if several else {}
+    return variables, {**count, "quaternion": 4, "axis": 3}, attributes

@@ -42,8 +42,8 @@ _DOUBTS = {
 _LOWER = 0.7
 Region: TypeAlias = tuple[int, int]
 """A descriptor of the output file, and the byte from which a variable of a block lies in it."""
-PlaceInFile: TypeAlias = Callable[[str, Span], Region | None]
-"""Returns the region of a variable of a span of trajectories, where it has one."""
+FindRegion: TypeAlias = Callable[[str, Span], Region | None]
+"""Finds the region of a variable of a span of trajectories, where it has one."""
 
 
 def run(
@@ -64,10 +64,11 @@ def run(
     if shard is not None:
         from trajcli.jobs.shards import read_finished_part
 
-        if done := read_finished_part(request, dry):
-            return result | done
+        if finished := read_finished_part(request, dry):
+            return result | finished
     with Files(request, request.memory, report) as files:
-        files.sources.watch(request.paths())
+        # files are watched for changes from before the first read to after the last
+        files.sources.add(request.paths())
         plan = Plan(request, files)
         files.sources.watch(files.paths())
         if on_plan is not None:
@@ -93,204 +94,185 @@ def run(
 
 
 class Integration:
-    """Computes the blocks of a run: of actions, or of recordings that are differentiated.
-
-    Attributes:
-        bad: the number of results that are not finite.
-        largest: the largest magnitude of actions, looked up where they may be normalised, up to the
-            first block with one beyond 1.
-    """
+    """Computes the blocks of a run: of actions, or of recordings that are differentiated."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.bad, self.largest = 0, 0.0
-        self.of_rotations = Report()  # what is noted of them comes behind all else
-        self.turns: TurnJumps | None = None
-        if not plan.mode.action_order:
-            self.turns = TurnJumps(plan.recording, acting=True)
+        self.plan, self._nonfinite = plan, 0
+        # The largest magnitude of actions that may be normalised. Once one is beyond 1 they are
+        # not, and no further block is searched.
+        self._largest = 0.0
+        self._rotation_report = Report()  # its notes come behind all others
+        self._jumps: TurnJumps | None = None
+        if not plan.mode.derivatives_of:
+            self._jumps = TurnJumps(plan.recording, acting=True)
         self.smoothing = None
         if plan.mode.result_names:
             names = plan.recording.dof_labels
             self.smoothing = Smoothing([names[dof] for dof in plan.other_dofs])
 
-    def job(self, region: PlaceInFile | None = None) -> Job[Block]:
-        """Returns the job; kernels write the variables that ``region`` finds a place for."""
+    def job(self, find_region: FindRegion | None = None) -> Job[Block]:
+        """Makes the job; kernels write the variables for which ``find_region`` finds a region."""
         plan = self.plan
-        compute, device = partial(self.compute, region), plan.choice.device
+        compute, device = partial(self.compute, find_region), plan.choice.device
         return Job(plan.request.path, plan.output, self._blocks(), compute, device)
 
     def _blocks(self) -> Iterator[Block]:
-        plan = self.plan
-        for group, (batch, size) in enumerate(zip(plan.batches, plan.sizes, strict=True)):
+        for group, (batch, size) in enumerate(zip(self.plan.batches, self.plan.sizes, strict=True)):
             recording, count = batch.recording, len(batch.recording)
             # an empty part of a run still writes the times of its rows
-            for begin in range(0, max(count, not len(plan.recording)), size):
-                end = min(begin + size, count)
+            for begin in range(0, max(count, not len(self.plan.recording)), size):
                 yield Block(
-                    group=group, begin=begin, end=end, group_recording=recording,
-                    numbers=recording.numbers,
+                    group=group, begin=begin, end=min(begin + size, count),
+                    group_recording=recording, numbers=recording.numbers,
                 )  # fmt: skip
 
-    def compute(self, region: PlaceInFile | None, block: Block) -> Results:
+    def compute(self, find_region: FindRegion | None, block: Block) -> Results:
         """Reads, checks and computes a block; yields what is not written into the file already."""
         plan, batch = self.plan, self.plan.batches[block.group]
-        inputs = batch.read(block.begin, block.end)
+        inputs = batch.read_inputs(block.begin, block.end)
         positions = inputs.actions
         yield 0, {"time": inputs.row_times()}
-        # rotations are computed apart: their dofs mean nothing one by one
+        # rotations are computed first and alone: their dofs mean nothing one by one
         if plan.rotations and len(block):
-            batch.check(block.begin, inputs)
-            for first, turning in self._rotations(inputs, block):
-                yield first, self._counted(turning)
-            inputs = select_dofs(inputs, plan.other_dofs)
+            batch.check_values(block.begin, inputs)
+            for first, arrays in self._compute_rotations(inputs, block):
+                yield first, self._count_nonfinite(arrays)
+            inputs = of_dofs(inputs, plan.other_dofs)
         if plan.other_dofs:
-            inputs = inputs.prepare_mode(plan.choice)
-            yield 0, self._counted(self._rows(inputs, region, block))
+            inputs = inputs.chosen(plan.choice)
+            yield 0, self._count_nonfinite(self._compute_rows(inputs, find_region, block))
             if self.smoothing is not None:
                 smoothed = inputs.smoothed
                 assert smoothed is not None  # as all values were checked
                 self.smoothing.add(smoothed)
-                extra = {RECORDED_POSITION: inputs.actions, "guessed": smoothed.guessed}
-                extra |= smoothed.results
-                names = (variable.name for variable in plan.smoothing_variables)
-                yield 0, {name: extra[name] for name in names}
-            self._look_for_normalised(inputs, block)
-        if self.turns is not None:
-            self.turns.add({self.turns.name: positions}, block.recording)
+                results = {RECORDED_POSITION: inputs.actions, "guessed": smoothed.guessed}
+                results |= smoothed.results
+                yield 0, {v.name: results[v.name] for v in plan.smoothing_variables}
+            if plan.positions is not None and self._largest <= 1.0:
+                commands, actions = plan.commands, inputs.actions
+                if commands.actions:  # increments or offsets, not the positions they lead to
+                    dofs = [dof for dof in plan.other_dofs if dof not in commands.absolute]
+                    actions = batch.inputs.actions.read_rows(block.begin, block.end)[..., dofs]
+                self._largest = max(self._largest, largest(actions))
+        if self._jumps is not None:
+            self._jumps.add({self._jumps.name: positions}, block.recording)
 
-    def _counted(self, arrays: Arrays) -> Arrays:
-        """Returns the arrays, whose values that are not finite are counted."""
-        self.bad += sum(x.size - int(np.isfinite(x).sum()) for x in arrays.values())
+    def _count_nonfinite(self, arrays: Arrays) -> Arrays:
+        """Counts the values that are not finite, and returns the arrays."""
+        self._nonfinite += sum(x.size - int(np.isfinite(x).sum()) for x in arrays.values())
         return arrays
 
-    def _rows(self, inputs: Inputs, region: PlaceInFile | None, block: Block) -> Arrays:
-        """Returns the rows of the dofs that are no rotations, and their gradients."""
-        plan, batch = self.plan, self.plan.batches[block.group]
-        commands = plan.commands.select_dofs(plan.other_dofs) if plan.rotations else plan.commands
+    def _compute_rows(
+        self, inputs: Inputs, find_region: FindRegion | None, block: Block
+    ) -> dict[str, Any]:
+        """Computes the rows of the dofs that are no rotations, and their gradients.
+
+        The compiled kernels write straight into the regions of the output file; the arrays for
+        which there is no region are returned.
+        """
+        plan, batch, arrays = self.plan, self.plan.batches[block.group], dict[str, Any]()
+        commands = plan.commands.among(plan.other_dofs) if plan.rotations else plan.commands
         if plan.gradient is not None:
-            batch.check(block.begin, inputs)
-            of_all = plan.gradient.block(inputs, commands, block.indices, plan.choice, plan.dtype)
+            batch.check_values(block.begin, inputs)
+            results = plan.gradient.compute(
+                inputs, commands, block.indices, plan.choice, plan.dtype
+            )
             # gradients are computed with all quantities
-            unwanted = set(QUANTITIES).difference(plan.quantities)
-            arrays = {name: x for name, x in of_all.items() if name not in unwanted}
+            dropped = set(QUANTITIES).difference(plan.quantities)
+            arrays = {name: x for name, x in results.items() if name not in dropped}
         elif plan.choice.backend != "native":
-            batch.check(block.begin, inputs)
+            batch.check_values(block.begin, inputs)
             arrays = inputs.compute(plan.choice, plan.dtype, plan.quantities)
         else:
+            from trajcli.kernels.native import Forward, InFile
+
             # the kernel notices NaN and Inf as it reads; a search for their place follows only then
-            batch.check(block.begin, replace(inputs, allow_nonfinite=True))
-            if commands.clique_dofs(inputs):  # the rows of some dofs are replaced
-                region = None
-            arrays, finite = self._native(inputs, region, block)
+            batch.check_values(block.begin, replace(inputs, allow_nonfinite=True))
+            if commands.apart(inputs):  # the rows of some dofs are replaced
+                find_region = None
+            shape, out = (len(inputs.actions), inputs.rows, inputs.actions.shape[2]), list[Any]()
+            for name in QUANTITIES:
+                if name not in plan.quantities or not len(inputs.actions):
+                    out.append(None)
+                elif find_region and (region := find_region(name, block)):
+                    out.append(InFile(*region, plan.dtype))
+                else:
+                    arrays[name] = np.empty(shape, plan.dtype)
+                    out.append(arrays[name])
+            operands = inputs.operands()  # keeps the arrays alive that the kernel points to
+            kernel = Forward(inputs.program(), operands, out, inputs.allow_nonfinite)
+            try:
+                finite = kernel.run()
+            except OSError as error:
+                raise OutputError(os_fault(plan.request.path, error)) from None
+            self._nonfinite += kernel.faults
             if not finite:
-                batch.check(block.begin, inputs)
+                batch.check_values(block.begin, inputs)
                 raise InputError("not finite when it was computed", where=inputs.name("actions"))
         commands.write_clique_rows(arrays, inputs, plan.choice, plan.dtype)
         return arrays
 
-    def _native(
-        self, inputs: Inputs, region: PlaceInFile | None, block: Block
-    ) -> tuple[dict[str, Any], bool]:
-        """Computes rows by the compiled kernels, which write straight into the output file.
-
-        Returns the arrays that ``region`` has no place for, and whether the inputs are finite or
-        need not be.
-        """
-        from trajcli.kernels.native import FileOutput, Forward
-
-        shape = (len(inputs.actions), inputs.rows, inputs.actions.shape[2])
-        arrays, out = dict[str, Any](), list[Any]()
-        wanted = self.plan.quantities if len(inputs.actions) else ()
-        for name in QUANTITIES:
-            place = region(name, block) if region and name in wanted else None
-            if place is None and name in wanted:
-                arrays[name] = np.empty(shape, self.plan.dtype)
-            out.append(FileOutput(*place, self.plan.dtype) if place else arrays.get(name))
-        operands = inputs.operands()  # keeps the arrays alive that the kernel points to
-        kernel = Forward(inputs.program(), operands, out, inputs.allow_nonfinite)
-        try:
-            finite = kernel.run()
-        except OSError as error:
-            raise OutputError(os_fault(self.plan.request.path, error)) from None
-        self.bad += kernel.faults
-        return arrays, finite
-
-    def _look_for_normalised(self, inputs: Inputs, block: Block) -> None:
-        """Looks up the largest magnitude of actions that may be normalised commands."""
-        plan, batch = self.plan, self.plan.batches[block.group]
-        if plan.positions is None or self.largest > 1.0:
-            return
-        commanded = inputs.actions
-        if plan.commands.actions:  # the increments or offsets, not the positions that they lead to
-            dofs = [dof for dof in plan.other_dofs if dof not in plan.commands.absolute]
-            commanded = batch.inputs.actions.read_rows(block.begin, block.end)[..., dofs]
-        self.largest = max(self.largest, largest(commanded))
-
-    def _rotations(self, inputs: Inputs, block: Block) -> Results:
-        """Computes the orientations and angular rates of rotations; of recordings some rows at a
-        time, so that memory is bounded, however long they are."""
+    def _compute_rotations(self, inputs: Inputs, block: Block) -> Results:
+        """Computes orientations and angular rates; of recordings some rows at a time, so that
+        memory is bounded, however long they are."""
         from trajcli.rotations import RotationTrajectory, differentiate_rows
 
         plan, actions, request = self.plan, inputs.actions, self.plan.request
-        frame, place = request.rotation_frame, block.group_recording.place_text
+        frame, place_text = request.rotation_frame, block.group_recording.place_text
 
-        def read(first: int, last: int, whole: bool = False) -> Any:
-            rows = actions if whole else actions[:, first:last]
+        def read(first: int, last: int, all_rows: bool = False) -> Any:
+            rows = actions if all_rows else actions[:, first:last]
             try:
                 return read_orientations(
-                    rows, plan.rotations, lambda k: place(block.begin + k), self.of_rotations,
-                    request.allow_nonfinite,
+                    rows, plan.rotations, lambda k: place_text(block.begin + k),
+                    self._rotation_report, request.allow_nonfinite,
                 )  # fmt: skip
             except InputError:
-                if whole:
+                if all_rows:
                     raise
-                return read(first, last, whole=True)  # whose error counts all rows
+                return read(first, last, all_rows=True)  # whose error counts all rows
 
         parts: Iterable[tuple[int, RotationTrajectory]]
         if request.recorded:
             count = len(plan.rotations)
             shape = (*actions.shape[:2], *[count] * (count > 1), 4)
-            turning = [dof for rotation in plan.rotations for dof in rotation.dofs]
-            inputs = replace(inputs, mode=inputs.mode.select_dofs(turning))
+            dofs = [dof for rotation in plan.rotations for dof in rotation.dofs]
+            inputs = replace(inputs, mode=inputs.mode.of_dofs(dofs))
             parts = differentiate_rows(read, shape, inputs, frame)
         else:
             commands = plan.commands.actions
             parts = [(0, integrate_orientations(inputs, plan.rotations, commands, frame))]
         for first, motion in parts:
+            named = zip(ROTATIONS, QUANTITIES, motion, strict=True)
             yield (
                 first,
                 {
                     name: values
-                    for name, quantity, values in zip(ROTATIONS, QUANTITIES, motion, strict=True)
+                    for name, quantity, values in named
                     if quantity in plan.quantities and values is not None
                 },
             )
-            if inputs.mode.result_names:
-                yield (
-                    0,
-                    {
-                        name: motion.options[name.removeprefix("angular_")]
-                        for name in ANGULAR_SMOOTHING
-                    },
-                )
+            if inputs.mode.chooses:
+                results = motion.options
+                yield 0, {n: results[n.removeprefix("angular_")] for n in ANGULAR_SMOOTHING}
 
     def notes(self) -> Iterator[str]:
         """Yields warnings about the results, when all are written."""
         plan = self.plan
         if self.smoothing is not None:
             yield from self.smoothing.notes()
-        if self.turns is not None:
-            yield from self.turns.notes("" if plan.request.recorded else "trajcli export ")
-        if self.bad:
-            yield f"{self.bad} results are too large for {plan.dtype} or not finite"
+        if self._jumps is not None:
+            yield from self._jumps.notes("" if plan.request.recorded else "trajcli export ")
+        if self._nonfinite:
+            yield f"{self._nonfinite} results are too large for {plan.dtype} or not finite"
         # increments in rad that a robot takes are far smaller than 1
         least = 0.5 if plan.commands.actions else 0.0
-        if plan.positions is not None and plan.bytes_read and least <= self.largest <= 1.0:
+        if plan.positions is not None and plan.bytes_read and least <= self._largest <= 1.0:
             yield (
                 "all actions lie within [-1, 1], as normalised commands do; they were read as "
                 f"{QUANTITIES[plan.mode.action_order]} in physical units; {plan.positions}"
             )
-        yield from self.of_rotations.notes
+        yield from self._rotation_report.notes
 
 
 class Smoothing:
@@ -320,7 +302,7 @@ class Smoothing:
             self._doubted[kind] += int(doubted.any(1).sum())
 
     def report(self) -> dict[str, Any]:
-        """Returns, for each dof, the range of cutoffs in Hz and of residuals over all trajectories
+        """Sums up, for each dof, the range of cutoffs in Hz and of residuals over all trajectories
         (None: all rows are equal) and the rows with less weight."""
         ranges = {
             name: [None if np.isnan(low) else [float(low), float(high)] for low, high in ends.T]
@@ -330,23 +312,22 @@ class Smoothing:
 
     def notes(self) -> Iterator[str]:
         """Yields a line for each kind of doubt, with the dofs that it concerns."""
+        # A cutoff for each dof, as --bandlimit takes them: the geometric mean of what was chosen,
+        # lower where the curve follows noise. It is named where one cutoff fits all trajectories.
+        least, most = self._ranges["bandlimit"]
+        proposal = ""
+        if not (most > 2.0 * least).any():
+            noisy = self._doubts["stairs"] | self._doubts["correlation"]
+            cutoffs = np.sqrt(least * most) * np.where(noisy, _LOWER, 1.0)
+            # a dof whose rows are all equal takes any
+            if noisy.any():
+                cutoffs = np.where(np.isnan(cutoffs), np.nanmin(cutoffs), cutoffs)
+            proposal = ": --bandlimit " + ",".join(f"{cutoff:.3g}" for cutoff in cutoffs)
         for kind, text in _DOUBTS.items():
             if names := list(compress(self._dofs, self._doubts[kind])):
                 words = ("dof " if names[0].isdecimal() else "") + join_names(names, 4)
                 if self._count > 1:
                     words += f" in {self._doubted[kind]} of {self._count} trajectories"
                 if kind in ("stairs", "correlation"):
-                    text += self._lower()
+                    text += proposal
                 yield f"{words}: {text}"
-
-    def _lower(self) -> str:
-        """Returns a cutoff for each dof, a lower one where the curve follows noise; "" where those
-        of trajectories are not alike."""
-        least, most = self._ranges["bandlimit"]
-        if (most > 2.0 * least).any():
-            return ""
-        noisy = self._doubts["stairs"] | self._doubts["correlation"]
-        cutoffs = np.sqrt(least * most) * np.where(noisy, _LOWER, 1.0)
-        # a dof whose rows are all equal takes any
-        cutoffs = np.where(np.isnan(cutoffs), np.nanmin(cutoffs), cutoffs)
-        return ": --bandlimit " + ",".join(f"{cutoff:.3g}" for cutoff in cutoffs)
