@@ -95,7 +95,7 @@ class Plan:
                     unknown("output", where="--write", choices=QUANTITIES, found=found)
                 )
         with report.faults():
-            # OUT of a shard is written by merge; part_is_done says whether a part is replaced
+            # OUT of a shard is written by merge; read_finished_part checks a part
             refuse_output(request.out, request.overwrite or shard is not None)
         resolved: Resolved | None = None
         with report.faults():

@@ -40,11 +40,12 @@ from trajcli.units import parse_units, per_si, si_units, unit_text
 
 _DEFAULT = "acceleration"
 # Options that a file may state with its mode.
-_COMMANDS = ("actions", "absolute", "rotation_frame")
-_Stated: TypeAlias = tuple[str, tuple[tuple[str, Any], ...]]
+_MODE_OPTIONS = ("scheme", "degree", "steps", "ends")
+_COMMAND_OPTIONS = ("actions", "absolute", "rotation_frame")
+_StatedMode: TypeAlias = tuple[str, tuple[tuple[str, Any], ...]]
 # Inputs whose attributes are read; the others are as a rule like them.
 _FIRST = 32
-# Rows of each that are looked at for normalised commands.
+# Rows of each that are searched for commands beyond [-1, 1].
 _ROWS = 4096
 
 
@@ -75,6 +76,59 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     Raises InputError or UsageError with everything that is missing or does not fit.
     """
     report, left_out = files.report, list[LeftOut]()
+    recordings, mode, mode_source = _look_up(request, files, sources, left_out)
+    usable = [recording for recording in recordings if recording.fault is None]
+    first = usable[0]
+    faults = list[Fault]()
+    for part in recordings if mode.derivatives_of else ():
+        name = part.array_name.rpartition("/")[2]
+        if part.origin.guessed and (name in POSITIONS or motion_rank(name) == 0):
+            what, where = "no actions, only positions", part.input.where
+            expected = f"{QUANTITIES[mode.derivatives_of]}, for mode {mode.name}"
+            hint = "trajcli differentiate takes recorded positions; or name the dataset to read"
+            faults.append(Fault(what, where=where, expected=expected, hint=hint))
+    raise_if_any(faults, UsageError)
+
+    absolute: Sequence[int] = ()
+    turning = [] if request.recorded else [dof for turn in first.turning for dof in turn.dofs]
+    if request.absolute is not None:
+        names = first.joint_names or ()
+        absolute = parse_dofs(request.absolute, first.shape[2], "--absolute", names).numbers
+    commands = Commands(request.actions, absolute, turning)
+    raise_if_any(commands.faults(mode, "--actions"), UsageError)
+    if request.recorded:
+        if (units := first.position_units) is not None:
+            mode = mode.noise_in(per_si(units))
+        recordings = repaired(recordings, request, mode.least_rows, report, request.episodes)
+        first.require_rotations()
+    recording = join(recordings)
+    if not request.recorded and all(has_recorded_rates(part, mode) for part in usable):
+        mode, note = _integrate_recorded_rates(request, first, mode)
+        report.add(note)
+    if request.start_index is not None:
+        start = recording.start.with_index("start", files.dataset(request.start_index))
+        recording = replace(recording, start=start)
+    count = len(recording)
+    raise_if_any([*recording.start.faults("start", count), *recording.goal.faults("goal", count)])
+
+    # last, since options that list one value for each trajectory count them before they are picked
+    if request.episodes is not None:
+        recording = recording.take(np.sort(select(request.episodes, count)))
+        recording, faulty = recording.usable()
+        if not request.skip_bad or not len(recording):
+            raise_if_any(faulty.values())
+        left_out += ((name, [fault]) for name, fault in faulty.items())
+    return Resolved(recording, mode, mode_source, commands, left_out)
+
+
+def _look_up(
+    request: Request, files: Files, sources: Sequence[str], left_out: list[LeftOut]
+) -> tuple[list[Recording], Mode, Place | None]:
+    """Reads the recordings of the sources, with times and states, and the mode and its source.
+
+    Adds what ``skip_bad`` leaves out to ``left_out``. Faults are collected, and raised together.
+    """
+    report = files.report
     with report.faults():  # options that are wrong whatever the inputs are
         request.refuse_gap()
         if request.recorded:
@@ -92,16 +146,13 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     if not recordings:
         report.collected += [fault for _, faults in left_out for fault in faults]
         report.raise_faults()
-    mode: Mode | None = None
-    mode_source: Place | None = None
     states: dict[str, States] = {}
     with report.faults():
-        texts = {"start": request.start, "goal": request.goal}
-        states = {
-            role: state_from_option(files, role, text, recordings[0])
-            for role, text in texts.items()
-            if text is not None
-        }
+        for role, text in (("start", request.start), ("goal", request.goal)):
+            if text is not None:
+                states[role] = state_from_option(files, role, text, recordings[0])
+    mode: Mode | None = None
+    mode_source: Place | None = None
     with report.faults():
         mode, mode_source = resolve_mode(request, files, recordings)
     # recordings begin at their first row; only modes that end at a goal read goal states
@@ -109,7 +160,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
         states.setdefault("start", NO_STATE)
     if mode is None or mode.options().get("ends") != "goal":
         states.setdefault("goal", NO_STATE)
-    fitting, bad = _fitting(request, recordings, states, option)
+    fitting, bad = _fit_together(request, recordings, states, option)
     usable = [recording for recording in fitting if recording.fault is None]
     left_out += bad if request.episodes is None or not fitting else ()
     if not request.skip_bad and request.episodes is None:
@@ -126,44 +177,13 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     report.raise_faults()
     assert mode is not None  # else its fault was raised
     # stamps of --times are those of all files together, so they are given out once all are known
-    fitting = assign_times(fitting, option)
-    usable = [recording for recording in fitting if recording.fault is None]
-    raise_if_any(_guess_faults(fitting, mode), UsageError)
-    first = usable[0]
-    absolute: Sequence[int] = ()
-    turning = [] if request.recorded else [dof for turn in first.turning for dof in turn.dofs]
-    if (which := request.absolute) is not None:
-        names = first.joint_names or ()
-        absolute = parse_dofs(which, first.shape[2], "--absolute", names).numbers
-    commands = Commands(request.actions, absolute, turning)
-    raise_if_any(commands.faults(mode, "--actions"), UsageError)
-    if request.recorded:
-        if (units := first.position_units) is not None:
-            mode = mode.scale_noise(per_si(units))
-        fitting = repaired(fitting, request, mode.least_rows, report, request.episodes)
-        first.require_rotations()
-    recording = join(fitting)
-    count = len(recording)
-    if not request.recorded and all(has_recorded_rates(part, mode) for part in usable):
-        mode, note = _of_rates(request, first, mode)
-        report.add_notes(note)
-    if request.start_index is not None:
-        start = recording.start.with_index("start", files.dataset(request.start_index))
-        recording = replace(recording, start=start)
-    raise_if_any([*recording.start.faults("start", count), *recording.goal.faults("goal", count)])
-    if request.episodes is not None:
-        recording = recording.take(np.sort(select(request.episodes, count)))
-        recording, find_faults = recording.usable()
-        if not request.skip_bad or not len(recording):
-            raise_if_any(find_faults.values())
-        left_out += ((name, [fault]) for name, fault in find_faults.items())
-    return Resolved(recording, mode, mode_source, commands, left_out)
+    return timed(fitting, option), mode, mode_source
 
 
 def _read(
     request: Request, files: Files, sources: Sequence[str], left_out: list[LeftOut]
 ) -> list[Recording]:
-    """Returns the trajectories that the sources name.
+    """Reads the trajectories that the sources name.
 
     With skip_bad, files that cannot be read are added to ``left_out`` instead.
     """
@@ -187,16 +207,16 @@ def _read(
     return mark_faults(recordings)
 
 
-def _fitting(
+def _fit_together(
     request: Request, recordings: Sequence[Recording], states: Mapping[str, States],
     option: Clock | None,
 ) -> tuple[list[Recording], list[LeftOut]]:  # fmt: skip
-    """Returns the recordings that are like the first and have times, with their start and goal
-    states, and the faults of the others. With --episodes, which counts them, stand-ins have these.
+    """Selects the recordings that are like the first and have times, with their start and goal
+    states; returns the faults of the others as well. With --episodes, which counts them, stand-ins
+    take their places.
     """
-    fitting, left_out = list[Recording](), list[LeftOut]()
-    places: list[int] = []  # of those left out
-    for place, recording in enumerate(recordings):
+    fitting, left_out, indices = list[Recording](), list[LeftOut](), list[int]()
+    for index, recording in enumerate(recordings):
         try:
             raise_if_any([recording.fault])
             require_alike([*fitting[:1], recording])
@@ -210,26 +230,25 @@ def _fitting(
             fitting.append(replace(recording, start=start, goal=goal))
         except TrajcliError as error:
             left_out.append((recording.name, error.faults))
-            places.append(place)
+            indices.append(index)
     if fitting and request.episodes is not None:
         like = fitting[0]
-        for place, (_, faults) in zip(places, left_out, strict=True):
-            fitting.insert(place, make_placeholder(like, recordings[place].origin, faults[0]))
+        for index, (_, faults) in zip(indices, left_out, strict=True):
+            fitting.insert(index, standing_in(like, recordings[index].origin, faults[0]))
     return fitting, left_out
 
 
-def _of_rates(request: Request, first: Recording, mode: Mode) -> tuple[Mode, str]:
-    """Returns the mode that integrates rates with a time stamp each, and a note that says so.
+def _integrate_recorded_rates(request: Request, first: Recording, mode: Mode) -> tuple[Mode, str]:
+    """Makes the mode that integrates rates with a time stamp each, and a note that says so.
 
     Raises UsageError for options that such rates do not take.
     """
     if request.absolute is not None:
-        raise UsageError(
-            "absolute dofs beside rates with a time stamp each",
-            where="--absolute",
-            expected="none",
-            hint="--dofs picks the others",
-        )
+        what = "absolute dofs with rates that have a time stamp each"
+        hint = "--dofs picks the others"
+        raise UsageError(what, where="--absolute", expected="none", hint=hint)
+    # euler is the default, which a file or request need not have asked for
+    stated = None if mode.scheme == "euler" else mode.scheme
     named = f"{first.input.where}: a time stamp for each row, so these are recorded"
     how = "integrated by foh (trapezoidal rule) from the first on; row 0 is the start"
     rates = {"velocity": "velocities", "acceleration": "accelerations", "jerk": "jerks"}
@@ -244,38 +263,25 @@ def _require_turns(request: Request, first: Recording, mode: Mode | None) -> Non
         return
     where, found = first.input.where, str(first.turning[0])
     hint = "--rotation none takes them as dofs, --dofs others"
-    if not mode.integrates_rotations:
-        raise InputError(
-            f"mode {mode.name} takes dofs one by one, and these are a rotation",
-            where=where,
-            expected="clique, velocity, acceleration or jerk, with alignment full",
-            found=found,
-            hint=hint,
-        )
-    if mode.action_order and any(turn.form != "rotvec" for turn in first.turning):
-        raise InputError(
-            f"orientations, and mode {mode.name} takes angular rates",
-            where=where,
-            expected="three dofs about x, y and z, which --rotation WHICH=rotvec names",
-            found=found,
-            hint=hint,
-        )
+    if not (mode.scheme and mode.alignment == "full"):
+        what = f"mode {mode.name} takes dofs one by one, and these are a rotation"
+        expected = "clique, velocity, acceleration or jerk, with alignment full"
+        raise InputError(what, where=where, expected=expected, found=found, hint=hint)
+    if mode.derivatives_of and any(turn.form != "rotvec" for turn in first.turning):
+        what = f"orientations, and mode {mode.name} takes angular rates"
+        expected = "three dofs about x, y and z, which --rotation WHICH=rotvec names"
+        raise InputError(what, where=where, expected=expected, found=found, hint=hint)
     if request.grad is not None or request.cost is not None:
-        raise UsageError(
-            "no gradients of rotations in files",
-            where="--grad" if request.grad is not None else "--cost",
-            expected="none",
-            hint="trajcli.rotations.integrate has them",
-        )
+        what, hint = "no gradients of rotations in files", "trajcli.rotations.integrate has them"
+        option = "--cost" if request.grad is None else "--grad"
+        raise UsageError(what, where=option, expected="none", hint=hint)
 
 
 def _require_commands(request: Request, first: Recording) -> None:
-    """Raises UsageError where export wrote the actions as others than the request takes them."""
-    known = {word: first.companions.attribute(word)[1] for word in _COMMANDS}
-    stated = {
-        word: decode_text(value) for word, value in known.items() if value not in (None, "world")
-    }
-    # a frame that is not said is the world
+    """Raises UsageError where export wrote the actions in another form than the request takes."""
+    known = {word: first.companions.attribute(word)[1] for word in _COMMAND_OPTIONS}
+    # without a word about it, the frame is the world
+    stated = {word: text_of(value) for word, value in known.items() if value not in (None, "world")}
     missing = [word for word in stated if getattr(request, word) in (None, "world")]
     if first.is_output and first.of_actions and "actions" in stated and missing:
         words = (f"--{word.replace('_', '-')} {stated[word]}" for word in missing)
@@ -286,15 +292,16 @@ def _require_commands(request: Request, first: Recording) -> None:
 
 def _refuse_normalised(members: Sequence[Recording]) -> None:
     """Raises UsageError for commands in [-1, 1] of a controller or family that normalises them,
-    whose mode neither the user nor the file says."""
+    where neither the user nor the file names a mode."""
     first, layout = members[0], members[0].layout
     family = layout.family.title if layout is not None and layout.family.normalises else ""
     by, last = first.companions.controller() or family, first.array_name.rpartition("/")[2]
-    if not by or last not in ACTIONS or first.input_units or _stated_mode(first)[0]:
+    if not by or last not in ACTIONS or first.input_units or _read_mode(first)[0]:
         return
-    # what is beyond [-1, 1] is not normalised; some rows tell
-    some = [*members[:_FIRST], members[-1]]
-    if all(largest(g.input.read_part(0, 1, 0, _ROWS)) <= 1.0 + 1e-6 for g in some):
+    # Commands beyond [-1, 1] are not normalised. The first rows of some members show it, and keep
+    # this check from reading all values of a large set.
+    sample = [*members[:_FIRST], members[-1]]
+    if all(largest(x.input.read_part(0, 1, 0, _ROWS)) <= 1.0 + 1e-6 for x in sample):
         ways = [recorded_positions_hint(first), "--mode acceleration, if these are accelerations"]
         raise UsageError(
             "normalised commands, and nothing says how to read them",
@@ -308,80 +315,65 @@ def _refuse_normalised(members: Sequence[Recording]) -> None:
 def resolve_mode(
     request: Request, files: Files, recordings: Sequence[Recording]
 ) -> tuple[Mode, Place | None]:
-    """Returns the mode of a run, and the file that states it, if the request does not; warns of
-    files that state another mode.
+    """Chooses the mode of a run; returns it with the file that states it, where the request does
+    not, and warns of files that state another mode.
 
-    A recording has the method of the request, whatever files state. Raises InputError where files
+    Recordings take the method of the request, whatever files state. Raises InputError where files
     state different modes and the request names none.
     """
     if request.recorded:
         turning = bool(recordings[0].rotations)
         return make_method(request.mode, turning, **request.options), None
-    stated: dict[_Stated, Place] = {}
+    stated: dict[_StatedMode, Place] = {}
     for recording in recordings[:_FIRST]:
-        mode, with_options, where = _stated_mode(recording)
+        mode, mode_options, where = _read_mode(recording)
         if mode:
-            stated.setdefault((mode, with_options), where)
+            stated.setdefault((mode, mode_options), where)
     name = None if request.mode is None else ALIASES.get(request.mode, request.mode)
     if name is None and len(stated) > 1:
         raise InputError(
             "inputs that state different modes",
-            found="; ".join(f"{where} {_described(*mode)}" for mode, where in stated.items()),
+            found="; ".join(f"{where} {_mode_words(*mode)}" for mode, where in stated.items()),
             hint="--mode and its options say which",
         )
     options, notes = dict(request.options), list[str]()
     source: Place | None = None
-    for (mode, with_options), where in stated.items():
+    for (mode, mode_options), where in stated.items():
         # a file fills in what the request leaves open: the mode, and options of the same mode
         fills_in = name is None
         name = name or mode
-        for option, value in with_options if mode == name else ():
+        for option, value in mode_options if mode == name else ():
             fills_in = fills_in or option not in options
             options.setdefault(option, value)
-        if mode == name and all(options[option] == value for option, value in with_options):
+        if mode == name and all(options[option] == value for option, value in mode_options):
             source = where if fills_in else source
         else:
-            words = (("mode", mode), *with_options)
+            words = (("mode", mode), *mode_options)
             typed = " ".join(f"--{option} {value}" for option, value in words)
-            states = _described(mode, with_options)
+            states = _mode_words(mode, mode_options)
             notes.append(f"{where} states {states}, which this run is not ({typed})")
-    made = make_mode(name or _DEFAULT, **options)
-    files.report.add_notes(*notes)
-    return made, source
+    result = make_mode(name or _DEFAULT, **options)  # before the notes: a fault stands alone
+    files.report.add(*notes)
+    return result, source
 
 
-def _stated_mode(group: Recording) -> tuple[str, tuple[tuple[str, Any], ...], Place]:
-    """Returns the mode and options that actions state, and where; "" where there are none.
-
-    Rows of an output state how they were made, not what they are to be integrated by.
-    """
-    stated, read = group.stated_mode, []
-    if not stated.name or group.input.where.last in QUANTITIES:
+def _read_mode(recording: Recording) -> tuple[str, tuple[tuple[str, Any], ...], Place]:
+    """Reads the mode and options that actions state, and where; "" where there are none."""
+    stated, options = recording.stated, []
+    # rows of an output state how they were made, not how to integrate them
+    if not stated.name or recording.input.where.last in QUANTITIES:
         return "", (), Place()
-    for option in (x.name for x in CURVE if x.name in stated.options):
+    for option in (name for name in _MODE_OPTIONS if name in stated.options):
         with suppress(UsageError):  # another program's attribute of the same name
-            made = make_mode(stated.name, **{option: stated.options[option]})
-            read.append((option, made.options()[option]))
-    return stated.name, tuple(read), stated.where
+            mode = make_mode(stated.name, **{option: stated.options[option]})
+            options.append((option, mode.options()[option]))
+    return stated.name, tuple(options), stated.where
 
 
-def _described(mode: str, options: Sequence[tuple[str, Any]]) -> str:
-    """Returns a mode and its options as words: mode bspline with degree 3."""
-    listed = ", ".join(f"{option} {value}" for option, value in options)
-    return f"mode {mode} with {listed}" if options else f"mode {mode}"
-
-
-def _guess_faults(groups: Sequence[Recording], mode: Mode) -> Iterator[Fault]:
-    """Yields the faults of arrays guessed to be positions, of a mode that takes rates."""
-    for group in groups if mode.action_order else ():
-        name = group.array_name.rpartition("/")[2]
-        if group.origin.guessed and (name in POSITIONS or motion_rank(name) == 0):
-            yield Fault(
-                "no actions, only positions",
-                where=group.input.where,
-                expected=f"{QUANTITIES[mode.action_order]}, for mode {mode.name}",
-                hint="trajcli differentiate takes recorded positions; or name the dataset to read",
-            )
+def _mode_words(mode: str, options: Sequence[tuple[str, Any]]) -> str:
+    """Writes a mode and its options as words: mode jerk with scheme zoh."""
+    words = ", ".join(f"{option} {value}" for option, value in options)
+    return f"mode {mode} with {words}" if options else f"mode {mode}"
 
 
 def input_warnings(recording: Recording, longest: Inputs) -> Iterator[str]:
@@ -404,68 +396,68 @@ def input_warnings(recording: Recording, longest: Inputs) -> Iterator[str]:
         how = f"trajcli integrate --mode {rate}" if longest.recorded else f"--mode {rate}"
         yield f"{recording.input.where} is called {name}, which {read} ({how})"
     for part in recording.members[:_FIRST]:
-        yield from _units(part, longest)
+        if part.given.positions:
+            continue  # --units names the unit, whatever the file states
+        stored, order = part.as_stored, mode.derivatives_of
+        where, unit = stored.where, stated_unit(stored)
+        if (found := _unit_order(part)) is not None and found != order:
+            yield f"{where} is in {unit}, which mode {mode.name} reads as {QUANTITIES[order]}"
+        # the start state that is used, and not another of the same file
+        names = ("start/position", "start_position")
+        start = part.companions.dataset(*names) if longest.start else None
+        if start is not None and str(start.where) == longest.names.get("start/position"):
+            other = parse_units(stated_unit(part.pick(start)))
+            if not unit and other is not None and unit_text(other) != unit_text(in_si(other)):
+                other_unit = f"{start.where} is in {unit_text(other)}"
+                yield f"{other_unit}, and {where} says no unit: taken as SI"
     clocks = (part.clock for part in recording.parts_in_use()[:_FIRST])
     yield from dict.fromkeys(clock.remark for clock in clocks if clock and clock.remark)
 
 
-def recorded_positions_hint(group: Recording) -> str | None:
-    """Returns a hint at the recorded positions beside commands; None beside others."""
-    layout, member = group.layout, group.member
-    if layout is None or member is None or not group.commands:
+def recorded_positions_hint(recording: Recording) -> str | None:
+    """Writes a hint at the recorded positions that lie next to commands; None for other arrays."""
+    layout, member = recording.layout, recording.member
+    if layout is None or member is None or not recording.commands:
         return None
-    listed = ", ".join(f"{group.file.path}:{name}" for name in layout.position_names(member))
-    if not listed:
+    names = ", ".join(f"{recording.file.path}:{name}" for name in layout.recorded(member))
+    if not names:
         return f"layout {layout.name} has no recorded positions here"
-    return f"the recorded positions are {listed} (trajcli differentiate)"
+    return f"the recorded positions are {names} (trajcli differentiate)"
 
 
-def position_unit(group: Recording, mode: Mode, start: str | None) -> str | None:
-    """Returns the unit of the positions that are written; None where it is not known.
+def position_unit(recording: Recording, mode: Mode, start: str | None) -> str | None:
+    """Finds the unit of the positions that are written; None where it is not known.
 
-    It is the SI unit of --units, else of the first input, else of the start state. Recorded
+    It is the SI unit of --units or, without it, of the first input or of the start state. Recorded
     positions in an unknown unit keep that.
     """
-    order, units = mode.action_order, group.position_units
-    stated = group.input.attributes.get("units")
-    if group.option_units.positions or (units is not None and _derivative(group) == order):
-        pass
-    elif order == 0 and stated is not None and units is None:
-        return decode_text(stated)
-    elif start is None:
-        beside = group.companions.dataset("start/position", "start_position")
-        beside = None if beside is None else group.pick(beside)
-        units = None if beside is None else state_units(group, "position", beside)
-    else:
-        units = None
-    return None if units is None else unit_text(si_units(units))
+    order, units = mode.derivatives_of, recording.position_units
+    stated = recording.input.attributes.get("units")
+    if recording.given.positions or (units is not None and _unit_order(recording) == order):
+        return None if units is None else unit_text(in_si(units))
+    if order == 0 and stated is not None and units is None:
+        return text_of(stated)
+    position = None
+    if start is None:  # a start state that an option names says nothing about the file
+        position = recording.companions.dataset("start/position", "start_position")
+    if position is None:
+        return None
+    units = state_units(recording, "position", recording.pick(position))
+    return None if units is None else unit_text(in_si(units))
 
 
-def units_report(group: Recording) -> dict[str, str] | None:
-    """Returns the unit of a group, who states it, and the SI unit; None where it is not known."""
-    units = group.input_units
+def units_report(recording: Recording) -> dict[str, str] | None:
+    """Reports the unit of a recording, who states it, and the SI unit; None where not known."""
+    units = recording.input_units
     if units is None:
         return None
-    source = "--units" if group.given.positions else group.as_stored.where
-    return {"read": unit_text(units), "from": str(source), "written": unit_text(si_units(units))}
+    source = "--units" if recording.given.positions else recording.as_stored.where
+    return {"read": unit_text(units), "from": str(source), "written": unit_text(in_si(units))}
 
 
-def _derivative(group: Recording) -> int | None:
-    """Returns the time derivative that the stated unit is of: 1 for rad/s; None if not known."""
-    units = parse_units(read_unit(group.input))
+def _unit_order(recording: Recording) -> int | None:
+    """Reads the order of the time derivative from the stated unit: 1 for rad/s; None if unknown."""
+    units = parse_units(stated_unit(recording.input))
     # dofs may be in rad/s and m/s, but of one order of derivative
     orders = {unit.order for unit in units or () if unit.known}
     return orders.pop() if len(orders) == 1 else None
-
-
-def _units(group: Recording, inputs: Inputs) -> Iterator[str]:
-    """Yields warnings of units that do not fit the mode."""
-    stored, order, given = group.as_stored, inputs.mode.action_order, group.given.positions
-    where, stated = stored.where, stated_unit(stored)
-    if not given and (found := _derivative(group)) is not None and found != order:
-        yield f"{where} is in {stated}, which mode {inputs.mode.name} reads as {QUANTITIES[order]}"
-    start = group.companions.dataset("start/position", "start_position") if inputs.start else None
-    if start is not None and str(start.where) == inputs.names.get("start/position") and not given:
-        other = parse_units(read_unit(group.pick(start)))
-        if not stated and other is not None and unit_text(other) != unit_text(in_si(other)):
-            yield f"{start.where} is in {unit_text(other)}, and {where} says no unit: taken as SI"

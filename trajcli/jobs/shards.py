@@ -1,6 +1,6 @@
 """Shards: a run divided among processes, each of which writes an ordinary output; and their merge.
 
-    OUT.h5.parts/00003-of-00064.h5    shard 3 of 64; it is done when this file is there
+    OUT.h5.parts/00003-of-00064.h5    shard 3 of 64; it is done when this file exists
 
 A part has the attribute ``shard``, which other outputs do not have. In the dataset ``inputs`` it
 lists the files that were opened for it, each as a JSON text: the name as it is seen from OUT's
@@ -60,11 +60,10 @@ class Part:
 
     def __init__(self, path: Path) -> None:
         """Reads the part; raises InputError for a file that is damaged or no part."""
-        index, count = _numbers_of(path.name)
+        index, count = _parse_name(path.name)
         if not path.is_file():
-            raise InputError(
-                "cannot be read", where=path, expected="a file", found="something else"
-            )
+            what, expected, found = "cannot be read", "a file", "something else"
+            raise InputError(what, where=path, expected=expected, found=found)
         with Hdf5File(path) as file:
             stated, stored = dict(file.attributes()), file.get(INPUTS)
             try:
@@ -75,12 +74,8 @@ class Part:
         self.path, self.request = path, json_object(stated.get("request"))
         shard, self.version = stated.get("shard"), str(stated.get("trajcli_version"))
         if not self.request or shard != f"{index}/{count}":
-            raise InputError(
-                "not a part",
-                where=path,
-                expected=f"shard {index}/{count} of a run",
-                found=f"shard {shard}",
-            )
+            expected, found = f"shard {index}/{count} of a run", f"shard {shard}"
+            raise InputError("not a part", where=path, expected=expected, found=found)
 
     @property
     def command(self) -> str:
@@ -88,48 +83,52 @@ class Part:
         something out state it, and others of the same run do not."""
         return json.dumps([self.version, {**self.request, "skip_bad": True}], sort_keys=True)
 
-    def fault(
+    def compare(
         self, version: str, request: Mapping[str, Any], states: Mapping[str, str | None]
     ) -> Fault | None:
-        """Returns the fault of a part that was written by another command than this request, or
-        that read an input in another state than in ``states``."""
-        there = {**self.request, "trajcli": self.version}
-        here = {**request, "trajcli": version}
+        """Finds the fault of a part that was written by another command than this request, or that
+        read an input in another state than in ``states``."""
+        stored = {**self.request, "trajcli": self.version}
+        current = {**request, "trajcli": version}
         if request.get("skip_bad"):
-            there["skip_bad"] = True  # a part that left nothing out does not state it
-        if there != here:
+            stored["skip_bad"] = True  # a part that left nothing out does not state it
+        if stored != current:
             absent = "not given"
-            keys = sorted(k for k in {**there, **here} if there.get(k) != here.get(k))
-            return Fault(
-                "a part of another command",
-                where=self.path,
-                expected="parts of one command",
-                found="; ".join(
-                    f"{k} {there.get(k, absent)} there, {here.get(k, absent)} here" for k in keys
-                ),
+            keys = sorted(k for k in {**stored, **current} if stored.get(k) != current.get(k))
+            differences = (
+                f"{k} {stored.get(k, absent)} there, {current.get(k, absent)} here" for k in keys
             )
+            what, expected = "a part of another command", "parts of one command"
+            found = "; ".join(differences)
+            return Fault(what, where=self.path, expected=expected, found=found)
         for name, content in self.inputs.items():
-            if (expected := states.get(name, content)) != content:
+            if (state := states.get(name, content)) != content:
                 # a copy has another time, and the same size and ends
-                size, _, ends = (expected or "no such file").partition(", modified")
+                size, _, ends = (state or "no such file").partition(", modified")
                 copied = content.startswith(size) and content.endswith(ends[-16:])
                 return Fault(
                     "a part of another state of its inputs",
                     where=self.path,
-                    expected=f"{name}: {expected or 'no such file'}",
+                    expected=f"{name}: {state or 'no such file'}",
                     found=content,
                     hint="cp -p and rsync -t keep the times of copies; " if copied else "",
                 )
         return None
 
 
-def part_is_done(path: Path, request: str, overwrite: bool) -> bool:
-    """Returns whether a part exists, intact and of this run; makes the folder of parts.
+def read_finished_part(request: SourceRequest, dry: bool = False) -> dict[str, Any] | None:
+    """Reads the result of a shard whose part is done, and makes the folder of parts; None where it
+    is to be written, as a part that cannot be read is, or ``dry``.
 
-    A part that cannot be read is to be replaced. Raises OutputError for a part of
-    another run, or of inputs that are others now, unless ``overwrite``, and where there are parts
-    of another number of shards.
+    Raises OutputError for an OUT that has no parts, where there are parts of another number of
+    shards and, unless ``overwrite``, for a part of another run, or of inputs that have changed.
     """
+    if output_family(request.out) == "npy":
+        what, expected = "a run in shards has no .npy output", "OUT.h5 or OUT.npz"
+        raise OutputError(what, where=request.out, expected=expected, found=request.out.suffix)
+    if dry:
+        return None
+    path = request.path
     try:
         path.parent.mkdir(exist_ok=True)
         names = [*_part_names(path.parent), path.name]
@@ -140,33 +139,21 @@ def part_is_done(path: Path, request: str, overwrite: bool) -> bool:
     try:
         part = Part(path)
     except InputError:
-        return False
-    states = {name: file_content(path.parent.parent / name) for name in part.inputs}
-    fault = part.fault(__version__, json.loads(request), states)
-    if fault and not overwrite:
-        raise OutputError(replace(fault, hint=f"{fault.hint}another OUT, or --overwrite"))
-    return fault is None
-
-
-def read_finished_part(request: SourceRequest, dry: bool = False) -> dict[str, Any] | None:
-    """Returns the result of a shard whose part is done; None where it is to be written, or ``dry``.
-
-    Raises OutputError as :func:`part_is_done`, and for an OUT that has no parts.
-    """
-    if output_family(request.out) == "npy":
-        what, expected = "a run in shards has no .npy output", "OUT.h5 or OUT.npz"
-        raise OutputError(what, where=request.out, expected=expected, found=request.out.suffix)
-    if dry or not part_is_done(request.path, request.to_json(), request.overwrite):
         return None
-    remove_dead(request.path)  # what a killed run of this shard left
+    states = {name: file_content(path.parent.parent / name) for name in part.inputs}
+    if fault := part.compare(__version__, json.loads(request.to_json()), states):
+        if request.overwrite:
+            return None
+        raise OutputError(replace(fault, hint=f"{fault.hint}another OUT, or --overwrite"))
+    remove_dead(path)  # what a killed run of this shard left
     shard, nothing = str(request.shard), list[str]()
-    return {"out": str(request.path), "shard": shard, "already_done": True, "notes": nothing,
+    return {"out": str(path), "shard": shard, "already_done": True, "notes": nothing,
             "left_out": nothing}  # fmt: skip
 
 
 class Run:
-    """The parts of a run in shards, by the index of the shard: those that are ``done``, and the
-    ``faults`` of those that cannot be read or are of another command."""
+    """The parts of a run in shards, by the index of the shard: the parts that are ``done``, the
+    ``faults`` of parts that cannot be read or are of another command, and the ``missing`` ones."""
 
     def __init__(self, out: Path) -> None:
         """Reads all parts of OUT; raises InputError where there are none, or parts of two runs."""
@@ -185,23 +172,33 @@ class Run:
             )
         if fault := _count_fault(folder, names):
             raise InputError(fault)
-        self.count, self.done, faults = _numbers_of(names[0])[1], dict[int, Part](), {}
+        self.count, self.done, faults = _parse_name(names[0])[1], dict[int, Part](), {}
         for name in names:
-            index = _numbers_of(name)[0]
+            index = _parse_name(name)[0]
             try:
                 self.done[index] = Part(folder / name)
             except InputError as error:
                 faults[index] = replace(error.faults[0], hint="run this shard again")
-        # the command of most parts is that of the run
-        counts = Counter(part.command for part in self.done.values())
-        usual = counts.most_common(1)[0][0] if counts else ""
-        like = [part for part in self.done.values() if part.command == usual]
-        states = _usual_states(like)
+
+        # The command of most parts is that of the run. Of an input that its parts read in several
+        # states, the present one is right if any part read it; otherwise that of most parts is.
+        commands = Counter(part.command for part in self.done.values())
+        usual = commands.most_common(1)[0][0] if commands else ""
+        parts = [part for part in self.done.values() if part.command == usual]
+        counts: dict[str, Counter[str]] = {}
+        for part in parts:
+            for name, content in part.inputs.items():
+                counts.setdefault(name, Counter())[content] += 1
+        states = dict[str, str | None]()
+        for name, contents in counts.items():
+            if len(contents) > 1:
+                present = file_content(folder.parent / name)
+                states[name] = present if present in contents else contents.most_common(1)[0][0]
         for index, part in self.done.items():
-            again = " with --overwrite" if part in like else ""
-            usual_request = {**like[0].request, "skip_bad": True}
-            if fault := part.fault(like[0].version, usual_request, states):
-                faults[index] = replace(fault, hint=f"{fault.hint}run this shard again{again}")
+            again = "run this shard again" + " with --overwrite" * (part in parts)
+            request = {**parts[0].request, "skip_bad": True}
+            if fault := part.compare(parts[0].version, request, states):
+                faults[index] = replace(fault, hint=f"{fault.hint}{again}")
         self.done = {index: part for index, part in self.done.items() if index not in faults}
         self.faults = dict(sorted(faults.items()))
         self.missing = [k for k in range(self.count) if k not in {*self.done, *faults}]
@@ -212,33 +209,19 @@ class Run:
         return ranges((*self.missing, *self.faults))
 
 
-def _usual_states(parts: Sequence[Part]) -> dict[str, str | None]:
-    """Returns the states of the inputs that parts read in several states: the present one if any
-    part read it, else the one that most parts read."""
-    counts: dict[str, Counter[str]] = {}
-    for part in parts:
-        for name, content in part.inputs.items():
-            counts.setdefault(name, Counter())[content] += 1
-    states = dict[str, str | None]()
-    for name, seen in counts.items():
-        if len(seen) > 1:
-            now = file_content(parts[0].path.parent.parent / name)
-            states[name] = now if now in seen else seen.most_common(1)[0][0]
-    return states
-
-
 def ranges(numbers: Iterable[int]) -> str:
-    """Returns numbers as text, in order, with consecutive ones as a range: 0,3-5."""
+    """Writes numbers in order, with consecutive ones as a range: 0,3-5."""
+    # n - k is the same for all k-th numbers n of a range
     pairs = ((number - k, number) for k, number in enumerate(sorted(set(numbers))))
     spans = [[n for _, n in span] for _, span in itertools.groupby(pairs, key=itemgetter(0))]
     return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
 
 
 def _part_names(folder: Path) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if _numbers_of(name)[0] >= 0)
+    return sorted(name for name in os.listdir(folder) if _parse_name(name)[0] >= 0)
 
 
-def _numbers_of(name: str) -> tuple[int, int]:
+def _parse_name(name: str) -> tuple[int, int]:
     """Parses 00003-of-00064.h5 as 3 and 64; returns -1 and 0 for any other name."""
     match = re.fullmatch(r"([0-9]{5,9})-of-([0-9]{5,9})\.h5", name)
     index, count = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -246,17 +229,14 @@ def _numbers_of(name: str) -> tuple[int, int]:
 
 
 def _count_fault(folder: Path, names: Sequence[str]) -> Fault | None:
-    """Returns the fault of parts of runs with different numbers of shards."""
-    counts = sorted({_numbers_of(name)[1] for name in names})
+    """Finds the fault of parts of runs with different numbers of shards."""
+    counts = sorted({_parse_name(name)[1] for name in names})
     if len(counts) == 1:
         return None
-    return Fault(
-        "parts of different numbers of shards",
-        where=folder,
-        expected="one number",
-        found=" and ".join(f"{count} shards" for count in counts),
-        hint=f"rm {shlex.quote(str(folder))}/*-of-{counts[0]:05}.h5 removes those of {counts[0]}",
-    )
+    found = " and ".join(f"{count} shards" for count in counts)
+    hint = f"rm {shlex.quote(str(folder))}/*-of-{counts[0]:05}.h5 removes those of {counts[0]}"
+    what = "parts of different numbers of shards"
+    return Fault(what, where=folder, expected="one number", found=found, hint=hint)
 
 
 def merge(out: Path, overwrite: bool = False, report: Report | None = None) -> dict[str, Any]:
@@ -270,27 +250,22 @@ def merge(out: Path, overwrite: bool = False, report: Report | None = None) -> d
     run = Run(out)
     faults = list(run.faults.values())
     if run.missing:
-        faults.append(
-            Fault(
-                "the run is not complete",
-                where=run.folder,
-                expected=f"shards 0 to {run.count - 1}",
-                found=f"{ranges(run.missing)} missing",
-                hint=f"trajcli status {shlex.quote(str(out))} says what to run",
-            )
-        )
+        expected, found = f"shards 0 to {run.count - 1}", f"{ranges(run.missing)} missing"
+        hint = f"trajcli status {shlex.quote(str(out))} says what to run"
+        what, where = "the run is not complete", run.folder
+        faults.append(Fault(what, where=where, expected=expected, found=found, hint=hint))
     raise_if_any(faults)
     parts = [run.done[index] for index in range(run.count)]
     with Files() as files:
         files.sources.watch([str(part.path) for part in parts])
         opened = [files.open(part.path) for part in parts]
-        contents = {file: _stored_description(file) for file in opened}
+        contents = {file: _read_description(file) for file in opened}
         # parts without trajectories say nothing about times and lengths
         empty = [file for file, part in contents.items() if not part.sizes["trajectory"]]
         for file in empty if len(empty) < len(opened) else empty[1:]:
             del contents[file]
         description = _describe(contents)
-        job = Job(out, description, _spans(contents), partial(_copied, description))
+        job = Job(out, description, _spans(contents), partial(_read_span, description))
         remarks = write(
             out,
             description,
@@ -318,8 +293,8 @@ def merge(out: Path, overwrite: bool = False, report: Report | None = None) -> d
     }
 
 
-def _stored_description(file: Catalogue) -> Description:
-    """Returns the description that a part was written by, with ``row`` in place of ``time``."""
+def _read_description(file: Catalogue) -> Description:
+    """Reads the description that a part was written by, with ``row`` in place of ``time``."""
     paths, prefix, groups = file.names(), "", list[Group]()
     listed = (path for path in paths if path.startswith(f"{SOURCES}/"))
     sources = {path.rpartition("/")[2]: _texts(file, path) or [] for path in listed}
@@ -351,24 +326,25 @@ def _stored_description(file: Catalogue) -> Description:
 
 
 def _texts(file: Catalogue, name: str) -> list[str] | None:
-    """Returns a dataset of strings; None where there is none, or one of numbers."""
+    """Reads a dataset of strings; None where there is none, or one of numbers."""
     stored = file.get(name)  # in groups, names() has one of the links to the dofs' names
     return stored.texts() if stored is not None and not stored.numeric else None
 
 
 def _shared_time(file: Catalogue, part: Description) -> Any:
-    """Returns the times of the rows of all trajectories, where they have the same; else None."""
+    """Reads the times of the rows of all trajectories; None where they differ."""
     dims = next(v.dims for v in part.variables if v.name == "time")
     return file.require("time").read() if dims == ("row",) else None
 
 
 def _describe(parts: Parts) -> Description:
     """Describes the merged output; raises InputError where parts differ in their variables."""
-    first = next(iter(parts.values()))
+    first, shares = next(iter(parts.values())), list(parts.values())
     _require_same_axes(parts)
+    # trajectories are numbered through the parts: each length collects its numbers from all parts
     lengths: dict[int, list[Any]] = {}
     names: list[str] = []
-    for part in parts.values():
+    for part in shares:
         count = part.sizes["trajectory"]
         titles = list(part.names or [""] * count)
         for group in part.groups or (Group(part.sizes["row"], np.arange(count), titles),):
@@ -380,13 +356,13 @@ def _describe(parts: Parts) -> Description:
     shared = len(lengths) == 1 and all(
         line is not None and np.array_equal(line, times[0]) for line in times
     )
-    versions = [{v.name: v for v in part.variables} for part in parts.values()]
+    versions = [{v.name: v for v in part.variables} for part in shares]
     # variables lie in the order in which a run without shards writes them
     gradients = [f"grad/{name}" for name in (*NAMES, "dt")]
     variables = []
     rows = (*QUANTITIES, *ROTATIONS, *ANGULAR_SMOOTHING)
-    beside = ("time", "start_stamp", "start_index", RECORDED_POSITION, *SMOOTHING, "guessed")
-    for name in dict.fromkeys((*rows, *beside, *gradients, *versions[0])):
+    others = ("time", "start_stamp", "start_index", RECORDED_POSITION, *SMOOTHING, "guessed")
+    for name in dict.fromkeys((*rows, *others, *gradients, *versions[0])):
         if name == "time":
             variables.append(time_variable(shared, times[0] if shared else None))
         elif name in versions[0] and (name != "start_stamp" or _has_stamps(parts)):
@@ -395,18 +371,29 @@ def _describe(parts: Parts) -> Description:
     sizes = {dim: size for dim, size in first.sizes.items() if dim not in ("trajectory", "row")}
     if "point" in sizes:
         sizes["point"] += max(lengths) - first.sizes["row"]
+
+    # attributes that differ, such as dt, are "varies"; names that parts list are summed up again
+    merged = dict[str, Any]()
+    for name in set(first.attributes) - {"shard"}:
+        values = [part.attributes[name] for part in shares if name in part.attributes]
+        merged[name] = values[0] if len(set(map(str, values))) == 1 else "varies"
+    # requests of one run differ in skip_bad alone, which parts state that left something out
+    merged["request"] = max((part.attributes["request"] for part in shares), key=len)
+    for name in first.sources:
+        texts = (text for part in shares for text in part.sources.get(name, ()))
+        merged[name] = sources_text(name, texts)
     return describe_output(
         {rows: np.concatenate(numbers) for rows, numbers in lengths.items()},
         {dim: sizes[dim] for v in variables for dim in v.dims if dim in sizes},
         variables,
-        _attributes(list(parts.values())),
+        merged,
         names=names if any(names) else None,
         joint_names=first.joint_names,
     )
 
 
 def _has_stamps(parts: Parts) -> bool:
-    """Returns whether a run without shards would write ``start_stamp``: all parts have it, in one
+    """Decides whether a run without shards would write ``start_stamp``: all parts have it, in one
     unit, and not all are 0."""
     variables = [v for part in parts.values() for v in part.variables if v.name == "start_stamp"]
     kinds = {(v.dtype.kind, str(v.attributes["units"])) for v in variables}
@@ -421,21 +408,22 @@ def _require_same_axes(parts: Parts) -> None:
     """Raises InputError for a part that has other variables than the first, or of other sizes."""
 
     def axes(part: Description) -> dict[str, list[str]]:
-        own = {"trajectory": "", "row": "", "point": ""}
-        sizes = {dim: f" {size}" for dim, size in part.sizes.items()} | own
+        # parts of one run may differ in these sizes
+        free = {"trajectory": "", "row": "", "point": ""}
+        sizes = {dim: f" {size}" for dim, size in part.sizes.items()} | free
         return {v.name: [dim + sizes[dim] for dim in v.dims] for v in part.variables}
 
     (first, expected), *_ = ((file, axes(part)) for file, part in parts.items())
     for file, part in parts.items():
         present = axes(part)
         for name, dims in expected.items():
-            there = present.get(name)
-            if name not in ("time", "start_stamp") and there != dims:
+            found = present.get(name)
+            if name not in ("time", "start_stamp") and found != dims:
                 raise InputError(
                     "a part of another run",
                     where=f"{file.path}:/{name}",
                     expected=f"as in {first.path.name}: {', '.join(dims)}",
-                    found="nothing" if there is None else ", ".join(there),
+                    found="nothing" if found is None else ", ".join(found),
                     hint="inputs differ in what they hold, or in their dofs: --dofs of integrate "
                     "or differentiate picks the same",
                 )
@@ -445,12 +433,12 @@ def _require_same_axes(parts: Parts) -> None:
 class PartSpan(Span):
     """Trajectories that lie in one part.
 
-    since: the first of them in the array of the part; a name where each has a group of its own.
-    time: the times of their rows, where those of the part share them.
+    source: the index of the first in the arrays of the part; a name where each has a group of its
+    own. time: the times of their rows, where all trajectories of the part share them.
     """
 
     file: Catalogue
-    since: int | str
+    source: int | str
     time: Any
 
 
@@ -469,38 +457,22 @@ def _spans(parts: Parts) -> Iterator[PartSpan]:
                 count, time = part.sizes["trajectory"], _shared_time(file, part)
                 size = sum(part.entry_bytes(v) for v in part.variables if v.has_trajectory_axis)
                 step = max(1, MERGED_BYTES // max(size, 1))
-            for since in range(0, count, step):
+            for first in range(0, count, step):
                 yield PartSpan(
-                    begin=begin + since, end=begin + min(since + step, count), group=k, file=file,
-                    since=names[since] if names else since, time=time,
+                    begin=begin + first, end=begin + min(first + step, count), group=k, file=file,
+                    source=names[first] if names else first, time=time,
                 )  # fmt: skip
             begin += count
 
 
-def _copied(description: Description, span: PartSpan) -> Results:
+def _read_span(description: Description, span: PartSpan) -> Results:
     """Reads the variables of some trajectories from their part."""
     read = span.file.require
     names = [v.name for v in description.streamed if v.has_trajectory_axis or v.name == "time"]
     stored = names if span.time is None else [name for name in names if name != "time"]
-    if isinstance(span.since, str):
-        yield 0, {name: read(f"{span.since}/{name}").read()[None] for name in stored}
+    if isinstance(span.source, str):
+        yield 0, {name: read(f"{span.source}/{name}").read()[None] for name in stored}
         return
-    end = span.since + len(span)
-    arrays = {name: read(name).read_rows(span.since, end) for name in stored}
+    end = span.source + len(span)
+    arrays = {name: read(name).read_rows(span.source, end) for name in stored}
     yield 0, arrays if span.time is None else {**arrays, "time": span.time[None]}
-
-
-def _attributes(parts: Sequence[Description]) -> dict[str, Any]:
-    """Returns the attributes of the merged output: names that parts list are summed up again, and
-    other attributes that differ, such as dt, are "varies"."""
-    first, merged = parts[0], dict[str, Any]()
-    for name in set(first.attributes) - {"shard"}:
-        values = [part.attributes[name] for part in parts if name in part.attributes]
-        same = len(set(map(str, values))) == 1
-        merged[name] = values[0] if same else "varies"
-    # requests of one run differ in skip_bad alone, which parts state that left something out
-    merged["request"] = max((part.attributes["request"] for part in parts), key=len)
-    for name in first.sources:
-        texts = (text for part in parts for text in part.sources.get(name, ()))
-        merged[name] = sources_text(name, texts)
-    return merged
