@@ -12,13 +12,13 @@ import numpy as np
 from trajcli.commands import Commands
 from trajcli.errors import Fault, InputError, Report, raise_if_any
 from trajcli.files.catalogue import Values
-from trajcli.files.clock import Clock
 from trajcli.files.recording import Recording
 from trajcli.inputs import Inputs, shape_faults, value_faults
 from trajcli.jobs.request import Request
 from trajcli.modes import Mode
 
 MOST_FAULTS = 5
+"""The number of faults that one error names: more are as a rule of the same kind."""
 LeftOut: TypeAlias = tuple[str, Sequence[Fault]]
 """The name of a trajectory or file that --skip-bad leaves out, and its faults."""
 
@@ -38,22 +38,18 @@ class Batch:
     commands: Commands
 
     def shape_faults(self, steps: bool) -> list[Fault]:
-        """Returns the faults of shapes and numbers and, with ``steps``, of steps that are not
+        """Finds the faults of shapes and numbers and, with ``steps``, of steps that are not
         positive; of several files, each with the file it is in."""
-        misfits, mode, recorded = (
-            shape_faults(self.inputs, steps),
-            self.inputs.mode,
-            self.inputs.recorded,
-        )
-        parts = self.recording.by_part() if misfits and self.recording.parts else ()
+        faults = shape_faults(self.inputs, steps)
+        mode, recorded = self.inputs.mode, self.inputs.recorded
+        parts = self.recording.by_part() if faults and self.recording.parts else ()
         located = (shape_faults(make_inputs(part, mode, recorded), steps) for part, _ in parts)
-        return list(islice(chain.from_iterable(located), MOST_FAULTS)) or misfits
+        return list(islice(chain.from_iterable(located), MOST_FAULTS)) or faults
 
     def read_inputs(self, begin: int, end: int) -> Inputs:
-        """Returns the inputs of trajectories begin to end, in memory, named by their places."""
+        """Reads the inputs of trajectories begin to end into memory, named by their places."""
         actions = self.inputs.actions.read_rows(begin, end)
-        if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:
-            # no kernel reads long doubles
+        if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:  # no kernel reads long doubles
             actions = actions.astype(np.float64)
         if begin == end:
             return self.inputs.block(actions, begin, end, 0, {})
@@ -62,24 +58,24 @@ class Batch:
         if clock is not None:
             names |= dict.fromkeys(("dt", "times"), str(clock.where))
         inputs = self.inputs.block(actions, begin, end, begin - number, names)
+        # faults count rows as the file does, also behind rows that were left out
         rows = self.inputs.row_numbers if self.inputs.rates else self.recording.rows_of(begin)
         return self.commands.mode_inputs(replace(inputs, row_numbers=rows))
 
     def check_values(self, begin: int, inputs: Inputs) -> None:
         """Raises InputError for the values of a block that begins at trajectory ``begin``."""
         faults, end = value_faults(inputs, inputs.allow_nonfinite), begin + len(inputs.actions)
-        parts = self.recording.part_indices[begin:end]
-        inside = self.recording.group_indices[begin:end]
+        parts, numbers = self.recording.part_of[begin:end], self.recording.inside[begin:end]
         if faults and (
             (parts != parts[:1]).any()
             or self.recording.part(begin).file.members
-            or (np.diff(inside) != 1).any()
-            or self.recording.part(begin).row_numbers is not None
+            or (np.diff(numbers) != 1).any()
+            or self.recording.rows_of(begin) is not None
         ):
             # numbers in the block and in the files differ by more than a constant: one trajectory
             # after the other, so that faults name its place in its file
-            alone = (self.read_inputs(k, k + 1) for k in range(begin, end))
-            located = (value_faults(one, inputs.allow_nonfinite) for one in alone)
+            single = (self.read_inputs(k, k + 1) for k in range(begin, end))
+            located = (value_faults(x, inputs.allow_nonfinite) for x in single)
             faults = list(islice(chain.from_iterable(located), MOST_FAULTS)) or faults
         raise_if_any(faults)
 
@@ -87,7 +83,7 @@ class Batch:
 def make_batches(
     recording: Recording, mode: Mode, commands: Commands, request: Request
 ) -> list[Batch]:
-    """Returns the trajectories of each length with their inputs, the shortest first.
+    """Groups trajectories by length, the shortest first, with the inputs of each group.
 
     Raises InputError where the inputs of several files do not fit together.
     """
@@ -102,17 +98,17 @@ def make_batches(
 
 
 def has_recorded_rates(recording: Recording, mode: Mode) -> bool:
-    """Returns whether actions are rates that were recorded with a time stamp each."""
+    """Tells rates that were recorded with a time stamp each from actions of one step each."""
     clock, rows = recording.clock, recording.as_stored.shape[1]  # padding included
     stamped = clock is not None and clock.per_row and rows > 1
     return stamped and mode.action_order > 0
 
 
 def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
-    """Returns the inputs of trajectories of one length; actions lie in the files.
+    """Makes the inputs of trajectories of one length; actions stay in the files.
 
     recorded: they are recorded positions, the first row of which is at time 0. Raises InputError
-    for steps of other numbers in several files.
+    where several files have different numbers of steps.
     """
     rates = mode.scheme == "foh" and not recorded and has_recorded_rates(recording, mode)
     clock = recording.clock
@@ -125,9 +121,23 @@ def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
             if part.clock is not None and part.clock.contradiction is None:
                 raise_if_any(shape_faults(make_inputs(part, mode, recorded), False))
         raise InputError(clock.contradiction)
-    dt, times = _steps_or_stamps(clock, intervals, recorded)
+
+    # Either dt or times is set. dt is [] (one step for all), [h], [n, 1] or [n, h]; times, the
+    # stamps, are [T] or [n, T].
+    dt: Values = None if clock.stamped else clock.values
+    times: Values = clock.values if clock.stamped else None
+    if clock.step is not None:
+        count = clock.shape[-1] if clock.shape else 1
+        counts = (intervals + 1,) if clock.stamped else (intervals, intervals + recorded)
+        if count in (1, *counts):
+            dt, times = np.asarray(clock.step), None
+        else:
+            # equal steps were read as one, but their number is wrong: shape_faults shall see it
+            steps = np.full(clock.shape, clock.step)
+            dt, times = (None, np.cumsum(steps, -1)) if clock.stamped else (steps, None)
+
     start, goal, actions = recording.start, recording.goal, recording.input
-    named = {"actions": str(actions.where), "dt": str(clock.where), "times": str(clock.where)}
+    names = {"actions": str(actions.where), "dt": str(clock.where), "times": str(clock.where)}
     inputs = Inputs(
         mode=mode,
         actions=actions,
@@ -138,28 +148,14 @@ def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
         start_index=start.index,
         goal_index=goal.index,
         recorded=recorded,
-        names={**named, **start.names, **goal.names},
+        names={**names, **start.names, **goal.names},
         row_numbers=recording.row_numbers,
     )
     batch, rows, dofs = actions.shape
     if not rates or not batch:
         return inputs
     # the first recorded rate is part of the start state, the others are the actions
-    every = np.arange(batch)
-    head = actions.select(every, range(1))
+    numbers = np.arange(batch)
+    head = actions.select(numbers, range(1))
     first = replace(head, shape=(batch, dofs), reader=lambda *part: head.read_rows(*part)[:, 0])
-    return inputs.start_from_rates(actions.select(every, range(1, rows)), first)
-
-
-def _steps_or_stamps(clock: Clock, intervals: int, recorded: bool) -> tuple[Values, Values]:
-    """Returns steps, or else stamps: steps [] (one for all), [h], [n, 1] or [n, h], stamps [T] or
-    [n, T]. intervals: how many there are between the rows."""
-    if clock.step is None:
-        return (None, clock.values) if clock.stamped else (clock.values, None)
-    count = clock.shape[-1] if clock.shape else 1
-    counts = (intervals + 1,) if clock.stamped else (intervals, intervals + recorded)
-    if count in (1, *counts):
-        return np.asarray(clock.step), None
-    # equal steps were read as one, but their number is wrong: shape_faults shall see it
-    steps = np.full(clock.shape, clock.step)
-    return (None, np.cumsum(steps, -1)) if clock.stamped else (steps, None)
+    return inputs.of_rates(actions.select(numbers, range(1, rows)), first)

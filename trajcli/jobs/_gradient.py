@@ -1,4 +1,4 @@
-"""Gradients in a run: of every trajectory by its actions, start and goal state and steps, in SI.
+"""Computes gradients in a run: by the actions, start, goal and steps of every trajectory, in SI.
 
 Every trajectory has gradients of its own, whatever it shares with others: the gradient of a shared
 start state or dt is the sum over the trajectories that use it.
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from trajcli.jobs._blocks import Batch
 
 _TERM = r"(?:(?P<weight>[^*]+)\*)?(?P<name>[^*]+)"
-_PLUS = r"(?<![eE])\+"  # but not that of 1e+3
+_PLUS = r"(?<![eE])\+"  # but not the sign in 1e+3
 
 
 class Gradient:
-    """What --grad, --cost and --grad-factor ask for: gradients, pulled back block by block.
+    """The gradients that --grad, --cost and --grad-factor name, pulled back block by block.
 
     Either ``upstream`` (gradients of the outputs [B, T, D], by name) or ``cost`` (weights of sums
     of squares) is pulled back; ``factor`` multiplies the result.
@@ -40,35 +40,38 @@ class Gradient:
 
     def __init__(self, request: Request, files: Files, batches: Sequence[Batch]) -> None:
         """Raises UsageError for options that say nothing, or contradict each other; InputError for
-        upstream gradients of another shape than the run has."""
+        upstream gradients of another shape than the run has, or none."""
         if request.grad is None and request.cost is None:
-            raise UsageError(
-                "nothing to differentiate",
-                where="--grad-factor",
-                hint="--grad FILE[:GROUP] or --cost EXPRESSION says what is differentiated",
-            )
+            what, where = "nothing to differentiate", "--grad-factor"
+            hint = "--grad FILE[:GROUP] or --cost EXPRESSION says what is differentiated"
+            raise UsageError(what, where=where, hint=hint)
         if request.grad is not None and request.cost is not None:
-            raise UsageError(
-                "two upstream gradients", where="--grad and --cost", expected="one of them"
-            )
+            what, where = "two upstream gradients", "--grad and --cost"
+            raise UsageError(what, where=where, expected="one of them")
         self.factor = 1.0 if request.factor is None else request.factor
         if not np.isfinite(self.factor):
-            raise UsageError(
-                "not a factor",
-                where="--grad-factor",
-                expected="a finite number",
-                found=str(self.factor),
-            )
-        self.upstream = {} if request.grad is None else _upstream(files, request.grad)
+            what, expected, found = "not a factor", "a finite number", str(self.factor)
+            raise UsageError(what, where="--grad-factor", expected=expected, found=found)
+        self.upstream = dict[str, Dataset]()
+        if request.grad is not None:
+            source = parse_source(request.grad)
+            file = files.open(source.path)
+            prefix = f"{source.dataset.strip('/')}/" if source.dataset else ""
+            datasets = {name: file.get(prefix + name) for name in QUANTITIES}
+            self.upstream = {name: x.require_numeric() for name, x in datasets.items() if x}
+            if not self.upstream:
+                names = ", ".join(QUANTITIES)
+                raise InputError(
+                    "no upstream gradients",
+                    where=request.grad,
+                    expected=f"upstream gradients named like the outputs: {names}",
+                    found=candidates(file.names()[:200], file.get),
+                )
         self.cost = {} if request.cost is None else parse_cost(request.cost)
         if len(batches) > 1:
-            raise InputError(
-                "gradients of trajectories of unequal length",
-                where="--grad, --cost",
-                expected="one length",
-                found=str(len(batches)),
-                hint="run them one at a time",
-            )
+            what, found = "gradients of trajectories of unequal length", str(len(batches))
+            where, hint = "--grad, --cost", "run them one at a time"
+            raise InputError(what, where=where, expected="one length", found=found, hint=hint)
         batch, _, dofs = batches[0].inputs.actions.shape
         shape = (batch, batches[0].inputs.rows, dofs)
         what = "upstream of another shape"
@@ -79,24 +82,24 @@ class Gradient:
         )
 
     def variables(self, inputs: Inputs, dtype: str) -> list[Variable]:
-        """Describes grad/actions [B, H, D], grad/start_position [B, D], …, grad/dt [B, 1 or H] (of
-        time stamps, by the steps between them), and cost [B]."""
-        # dt is shared by many rows, so its gradient is float64 whatever the type of the outputs
+        """Describes grad/actions [B, H, D], grad/start_position [B, D], …, grad/dt [B, 1 or H] (by
+        the steps between time stamps, where there are stamps), and cost [B]."""
         states = {"start": inputs.start, "goal": inputs.goal}
         dims: dict[str, tuple[str, ...]] = {"actions": ("trajectory", "action", "dof")}
         for role, state in states.items():
             dims |= {f"{role}_{part}": ("trajectory", "dof") for part in state}
-        if inputs.rates:  # its gradient is that of the first action
+        if inputs.rates:  # the first recorded rate is part of the start, but counts as an action
             del dims[_first_action(inputs)]
         variables = [Variable(f"grad/{n}", axes, np.dtype(dtype)) for n, axes in dims.items()]
         (axis,) = _step_size(inputs)
+        # dt is shared by many rows, so its gradient is float64 whatever the type of the outputs
         variables.append(Variable("grad/dt", ("trajectory", axis), np.dtype("f8")))
         if self.cost:
             variables.append(Variable("cost", ("trajectory",), np.dtype("f8")))
         return variables
 
     def sizes(self, inputs: Inputs) -> dict[str, int]:
-        """Returns the sizes of the dimensions that only gradients have."""
+        """Computes the sizes of the dimensions that only gradients have."""
         return {"action": int(inputs.actions.shape[1]) + inputs.rates, **_step_size(inputs)}
 
     def compute(
@@ -108,7 +111,7 @@ class Gradient:
         """
 
         def upstream(outputs: Mapping[str, Any]) -> dict[str, Any]:
-            if self.cost:  # d/dx of weight · Σ x²
+            if self.cost:  # d/dx of w · Σ x² is 2 w x
                 grads = {n: 2.0 * w * outputs[n].astype(np.float64) for n, w in self.cost.items()}
             else:
                 grads = {n: take_trajectories(x, numbers).read() for n, x in self.upstream.items()}
@@ -118,6 +121,7 @@ class Gradient:
         arrays = dict(outputs)
         if self.cost:
             squares = {name: np.square(outputs[name], dtype=np.float64) for name in self.cost}
+            # one axis of all values, which NumPy sums in pairs: rounding grows with log T · D
             count, rows, dofs = next(iter(squares.values())).shape
             sums = {name: x.reshape(count, rows * dofs).sum(1) for name, x in squares.items()}
             arrays["cost"] = sum(weight * sums[name] for name, weight in self.cost.items())
@@ -129,7 +133,7 @@ class Gradient:
 
 
 def parse_cost(text: str) -> dict[str, float]:
-    """``velocity + 0.1*jerk`` → {"velocity": 1.0, "jerk": 0.1}.
+    """Reads ``velocity + 0.1*jerk`` as {"velocity": 1.0, "jerk": 0.1}.
 
     The cost of a trajectory is Σ weight · Σ x², over its rows and dofs. Raises UsageError for an
     empty cost, an unknown quantity, one that comes twice, or anything but NUMBER*NAME terms.
@@ -153,29 +157,13 @@ def parse_cost(text: str) -> dict[str, float]:
     return weights
 
 
-def _upstream(files: Files, text: str) -> dict[str, Dataset]:
-    source = parse_source(text)
-    file = files.open(source.path)
-    prefix = f"{source.dataset.strip('/')}/" if source.dataset else ""
-    datasets = {name: file.get(prefix + name) for name in QUANTITIES}
-    stored = {name: values.require_numeric() for name, values in datasets.items() if values}
-    if stored:
-        return stored
-    raise InputError(
-        "no upstream gradients",
-        where=text,
-        expected=f"upstream gradients named like the outputs: {', '.join(QUANTITIES)}",
-        found=candidates(file.names()[:200], file.get),
-    )
-
-
 def _first_action(inputs: Inputs) -> str:
-    """Returns the part of the start state that is the first of recorded rates."""
-    return f"start_{QUANTITIES[inputs.mode.action_order]}"
+    """Names the part of the start state that is the first of recorded rates."""
+    return f"start_{QUANTITIES[inputs.mode.derivatives_of]}"
 
 
 def _step_size(inputs: Inputs) -> dict[str, int]:
-    """Returns the dimension of the steps of a trajectory, and its size."""
+    """Names the dimension of the steps of a trajectory, with its size."""
     steps = inputs.dt if inputs.times is None else inputs.times  # what is large lies in a file
     assert steps is not None
     count = int((1, *steps.shape)[-1]) - (inputs.times is not None)

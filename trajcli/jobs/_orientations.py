@@ -21,23 +21,25 @@ _ROUNDING = 1e-6
 def integrate_orientations(
     inputs: Inputs, rotations: Sequence[RotationDofs], kind: str | None, frame: str
 ) -> RotationTrajectory:
-    """Returns the orientations and rates that a block's actions lead to from its start.
+    """Integrates a block's actions from its start; returns orientations and rates.
 
-    Actions are angular rates [b, H, 3] of modes that sum, else orientations: each of a row or, of
-    kind "delta" or "relative", turns that are composed. Start positions are in the form of the
-    actions, zero the identity; rates of composed orientations are differences of neighbours.
+    Actions are angular rates [b, H, 3] of modes that sum. In other modes they are orientations:
+    one for each row or, of kind "delta" or "relative", turns that are composed. Start positions are
+    in the form of the actions; rates of composed orientations are differences of neighbours.
     """
     from trajcli.rotations import compose, differentiate, integrate
     from trajcli.rotations.quaternions import from_quaternions, to_quaternions
     from trajcli.trajectory import State
 
-    def of_rotations(values: Any, form: bool = False) -> Any:
+    lenient = inputs.allow_nonfinite
+
+    def pick(values: Any, quaternions: bool = False) -> Any:
+        """Picks the dofs of rotations, [..., 3 or 4] or, of several, [..., R, 3 or 4]."""
         columns = [np.asarray(values[..., list(r.dofs)], np.float64) for r in rotations]
-        if form:
+        if quaternions:
+            name = inputs.name("actions")
             columns = [
-                to_quaternions(
-                    x, r.form, inputs.name("actions"), allow_nonfinite=inputs.allow_nonfinite
-                )
+                to_quaternions(x, r.form, name, allow_nonfinite=lenient)
                 for x, r in zip(columns, rotations, strict=True)
             ]
         return columns[0] if len(columns) == 1 else np.stack(columns, -2)
@@ -47,28 +49,25 @@ def integrate_orientations(
         part: values if index is None or len(values) == 1 else np.asarray(values)[np.asarray(index)]
         for part, values in inputs.start.items()
     }
+    # a start of zeros is the identity, which in some forms is not all zeros
     position = np.array(states["position"], np.float64)
     for dofs, form in ((list(r.dofs), r.form) for r in rotations):
         if not position[..., dofs].any():
             position[..., dofs] = from_quaternions(np.array([1.0, 0.0, 0.0, 0.0]), form)
-    first, steps = of_rotations(position, form=True), inputs.steps
-    if mode.action_order:
-        rates = {
-            part: of_rotations(values) for part, values in states.items() if part != "position"
-        }
+    first, steps = pick(position, quaternions=True), inputs.steps
+    if mode.derivatives_of:
+        rates = {part: pick(values) for part, values in states.items() if part != "position"}
         return integrate(
-            of_rotations(inputs.actions), State(first, **rates), steps, mode.name,
-            frame=frame, allow_nonfinite=inputs.allow_nonfinite, **mode.curve_options(),
+            pick(inputs.actions), State(first, **rates), steps, mode.name, scheme=mode.scheme,
+            frame=frame, allow_nonfinite=lenient,
         )  # fmt: skip
-    turns = of_rotations(inputs.actions, form=True)
+    turns = pick(inputs.actions, quaternions=True)
     if kind is None:
         first = np.broadcast_to(first, (len(turns), *first.shape[1:]))[:, None]
         rows = np.concatenate([first, turns], 1)
     else:
         rows = compose(turns, first, kind=kind, frame=frame)
-    return differentiate(
-        rows, dt=steps, method="backward", frame=frame, allow_nonfinite=inputs.allow_nonfinite
-    )
+    return differentiate(rows, dt=steps, method="backward", frame=frame, allow_nonfinite=lenient)
 
 
 def read_orientations(
@@ -78,9 +77,9 @@ def read_orientations(
     report: Report,
     allow_nonfinite: bool = False,
 ) -> Any:
-    """Returns quaternions [b, T, 4] or [b, T, R, 4] from the dofs [b, T, D] that are rotations.
+    """Reads quaternions [b, T, 4] or [b, T, R, 4] from the dofs [b, T, D] that are rotations.
 
-    locate: returns the place of the k-th trajectory, for errors and for the note on norms.
+    locate: names the place of the k-th trajectory, for errors and for the note on norms.
     """
     from trajcli.rotations.quaternions import to_quaternions
 
@@ -92,6 +91,7 @@ def read_orientations(
             for x, form in columns:
                 to_quaternions(x[k], form, locate(k), allow_nonfinite=allow_nonfinite)
         raise
+    # a norm far from 1 may be no quaternion at all; the first rotation to show it is enough
     for x, form in columns:
         off = abs(np.linalg.norm(x, axis=-1) - 1.0) if form in ("xyzw", "wxyz") else np.zeros(1)
         largest, remark = float(np.nanmax(off, initial=0.0)), "quaternions are normalised: norms"

@@ -46,7 +46,7 @@ def read_trajectories(
     request: SourceRequest, files: Files, actions: bool, least: int = 1, rotations: bool = False,
     paths: bool = False,
 ) -> Recording:  # fmt: skip
-    """Returns the trajectories of a request, with their times.
+    """Reads the trajectories of a request, with their times.
 
     actions: take the actions of a group that holds actions and other arrays. least: the rows that a
     segment between gaps needs. rotations: whether the command computes with rotations. paths:
@@ -54,67 +54,63 @@ def read_trajectories(
 
     Raises InputError for files without trajectories, or without times.
     """
-    every, report = read_recordings(files, request.sources), files.report
-    recordings = one_per_group(every, actions)
-    report.add_notes(*rotations_left_out(every, recordings))
+    everything, report = read_recordings(files, request.sources), files.report
+    recordings = one_per_group(everything, actions)
+    report.add(*rotations_left_out(everything, recordings))
     usable = [x for x in recordings if x.fault is None] or recordings
     if not any(all(name in x.arrays for x in recordings) for name in usable[0].arrays):
-        raise InputError(
-            "inputs that have nothing in common",
-            where="SOURCE",
-            found="; ".join(", ".join(recording.arrays) for recording in recordings[:3]),
-        )
+        found = "; ".join(", ".join(recording.arrays) for recording in recordings[:3])
+        raise InputError("inputs that have nothing in common", where="SOURCE", found=found)
     for recording in recordings:
         if 0 in recording.shape:
-            found = str(recording.shape)
-            raise InputError(
-                "an empty array", where=recording.where, expected="B, T, D >= 1", found=found
-            )
+            where, found = recording.where, str(recording.shape)
+            raise InputError("an empty array", where=where, expected="B, T, D >= 1", found=found)
     require_alike(recordings)
     refuse_control_points(recordings)
     if rotations:
         usable[0].require_rotations()
     else:
         usable[0].refuse_rotations(type(request).__name__.removesuffix("Request").lower())
+    # a path needs no times, but if one recording or option has times, all must
     if request.clock or not paths or any(x.own_clock for x in recordings if x.fault is None):
         recordings = assign_times(recordings, clock_from_options(files))
     clocks = [x.clock for x in recordings if x.fault is None and x.clock is not None]
     for clock in clocks:
         raise_if_any(clock.faults(0, 1) if clock.step is not None else clock.shape_faults())
     if clocks and (remark := clocks[0].remark):
-        report.add_notes(remark)
-    whole = join(repaired(recordings, request, least, report, request.episodes))
-    whole = whole.take(np.sort(select(request.episodes, len(whole))))
+        report.add(remark)
+    recording = join(repaired(recordings, request, least, report, request.episodes))
+    recording = recording.take(np.sort(select(request.episodes, len(recording))))
     if not request.skip_bad:
-        raise_if_any(part.fault for part in whole.parts_in_use() if part.fault)
-    return whole
+        raise_if_any(part.fault for part in recording.parts_in_use() if part.fault)
+    return recording
 
 
 def find_computable(
-    request: SourceRequest, whole: Recording, acting: bool = False
+    request: SourceRequest, recording: Recording, acting: bool = False
 ) -> tuple[Integers, list[Fault]]:
-    """Returns the places of the trajectories to compute, and the faults of those left out.
+    """Finds the indices of the trajectories to compute, and the faults of those left out.
 
-    With ``skip_bad`` these are the trajectories whose values are finite and whose times increase;
-    all values are read to find them. acting: see :func:`read_row_times`.
+    With ``skip_bad`` the values of the first are finite and their times increase; all values are
+    read to find them. acting: see :func:`read_row_times`.
 
     Raises InputError where none can be computed.
     """
     if not request.skip_bad:
-        return np.arange(len(whole)), []
+        return np.arange(len(recording)), []
 
     def check(span: Span) -> None:
-        block = whole.take(slice(span.begin, span.end))
+        block = recording.take(slice(span.begin, span.end))
         read_row_times(block, acting)
-        for name in whole.arrays:
+        for name in recording.arrays:
             read_finite_rows(block, name, request.allow_nonfinite)
 
-    spans = (Span(begin=x.start, end=x.stop) for x in whole.spans(CHANGED_BYTES))
+    spans = (Span(begin=x.start, end=x.stop) for x in recording.spans(CHANGED_BYTES))
     bad = find_faults(spans, check)
     faults = [fault for faults in bad.values() for fault in faults]
-    if bad and len(bad) == len(whole):
+    if bad and len(bad) == len(recording):
         raise InputError(*faults[:MOST_FAULTS])
-    return np.setdiff1d(np.arange(len(whole)), [span.begin for span in bad]), faults
+    return np.setdiff1d(np.arange(len(recording)), [span.begin for span in bad]), faults
 
 
 def read_finite_rows(block: Recording, name: str, allow_nonfinite: bool = False) -> Any:
@@ -122,6 +118,7 @@ def read_finite_rows(block: Recording, name: str, allow_nonfinite: bool = False)
     values, axes = block.arrays[name].read(), ("trajectory", "step", "dof")
     if allow_nonfinite or nonfinite_fault(values, name, axes) is None:
         return values
+    # one trajectory after the other, so that the fault counts rows as its file does
     for k, rows in enumerate(values):
         where, number = block.locate(k, name)
         if fault := nonfinite_fault(rows[None], str(where), axes, number):
@@ -131,11 +128,11 @@ def read_finite_rows(block: Recording, name: str, allow_nonfinite: bool = False)
 
 
 def read_row_times(block: Recording, acting: bool = False) -> tuple[Floats, float]:
-    """Returns times of rows from 0 on, and how far rounding of stored stamps may move them.
+    """Reads times of rows from 0 on, and how far rounding of stored stamps may move them.
 
-    Times are [b, T], or [1, T] where all trajectories share them; of paths without times the
-    numbers of the rows. acting: T + 1 times of actions, from the beginning of the first step to the
-    end of the last, where files state them.
+    Times are [b, T], or [1, T] where all trajectories share them; for paths without times, the
+    numbers of the rows. acting: read T + 1 times of actions, from the beginning of the first step
+    to the end of the last, where files state them.
 
     Raises InputError for times that do not increase.
     """
@@ -148,10 +145,10 @@ def read_row_times(block: Recording, acting: bool = False) -> tuple[Floats, floa
     for part, _ in block.split_by_group() if clock.faults() else ():
         raise_if_any(part.clock.faults() if part.clock else ())
 
-    def of_rows(clock: Clock) -> Floats:
-        return (clock.fit_shape(clock.batch, rows + 1) if acting else clock).row_times()
+    def count_from_first(clock: Clock) -> Floats:
+        return (clock.fitted(clock.batch, rows + 1) if acting else clock).row_times()
 
-    times = block.lines(of_rows)
+    times = block.lines(count_from_first)
     rounding = 0.0
     if clock.stamped:  # float32 stamps are far from exact after some hours
         stamps = np.nan_to_num(load_array(clock.values))
@@ -159,13 +156,13 @@ def read_row_times(block: Recording, acting: bool = False) -> tuple[Floats, floa
     return times[:1] if (times == times[:1]).all() else times, rounding
 
 
-def describe_arrays(whole: Recording, names: Sequence[str] = ()) -> Iterator[Variable]:
-    """Describes arrays with their types and units in the files; new ones have that of the first."""
-    names, free = names or list(whole.arrays), whole.free_dofs
+def describe_arrays(recording: Recording, names: Sequence[str] = ()) -> Iterator[Variable]:
+    """Describes arrays with their types and units in the files; new ones take the first's type."""
+    names, free = names or list(recording.arrays), recording.free_dofs
     for name in names if free else ():
-        stored = name if name in whole.arrays else names[0]
-        dtype = output_dtype(whole.arrays[stored].precision)
-        unit = units_of_dofs(whole.unit(name) or "", free, whole.shape[2])
+        stored = name if name in recording.arrays else names[0]
+        dtype = output_dtype(recording.arrays[stored].precision)
+        unit = units_of_dofs(recording.unit(name) or "", free, recording.shape[2])
         yield row_variable(name, dtype, unit)
 
 
@@ -186,45 +183,47 @@ def describe_control_points(unit: str | None, roles: Sequence[str]) -> Iterator[
 def write_trajectories(
     request: SourceRequest,
     files: Files,
-    whole: Recording,
+    recording: Recording,
     counts: Integers,
     variables: Sequence[Variable],
     compute: Callable[[Block], Results],
     attributes: Mapping[str, Any],
     left_out: Sequence[Fault],
     sizes: Mapping[str, int] | None = None,
-    named: bool = False,
+    has_names: bool = False,
 ) -> dict[str, Any]:
     """Computes and writes all trajectories; returns the part of the result that commands share.
 
     counts: the rows that each trajectory has when it is computed [n]. attributes: of the output;
-    origins among them become relative to OUT. left_out: the faults of what is not computed. sizes:
-    of dimensions other than ``dof``. named: trajectories have names also where all are of one
-    length, as those of other shards may not be.
+    places among them become relative to OUT. left_out: the faults of what is not computed. sizes:
+    of dimensions other than ``dof``. has_names: trajectories have names also where all are of one
+    length, as trajectories of other shards may have another.
     """
     refuse_input(request.out, files.paths())
-    files.sources.watch(files.paths())
-    clocks = (part.clock.source for part in whole.parts_in_use() if part.clock)
-    listed = {"source": whole.sources(), "source_dt": list(dict.fromkeys(clocks))}
-    seen = {k: [x.relative_text(request.folder) for x in places] for k, places in listed.items()}
-    seen = {k: texts for k, texts in seen.items() if texts}  # a path has no times
+    files.sources.add(files.paths())
+    clocks = (part.clock.source for part in recording.parts_in_use() if part.clock)
+    sources = {"source": recording.sources(), "source_dt": list(dict.fromkeys(clocks))}
+    # paths in an output are relative to its folder; a path without times has no source of them
+    seen = {k: [x.seen_from(request.folder) for x in s] for k, s in sources.items() if s}
     stated = {**attributes, **{k: sources_text(k, texts) for k, texts in seen.items()}}
     shard = request.shard
     stated |= {"shard": str(shard)} if shard else {}
     lengths = {n: np.flatnonzero(counts == n) for n in np.unique(counts).tolist()}
-    lengths = lengths or {whole.rows: np.zeros(0, np.int64)}  # a part of a run may have none
-    several = named or len(lengths) > 1 or whole.several
-    names, dofs = whole.joint_names, whole.free_dofs
+    # a part of a run may have no trajectories, but has variables as the others do
+    lengths = lengths or {recording.rows: np.zeros(0, np.int64)}
+    has_names = has_names or len(lengths) > 1 or recording.several
+    joint_names, dofs = recording.joint_names, recording.free_dofs
     description = describe_output(
         lengths,
         {"dof": len(dofs), **(sizes or {})},
         variables,
         request.attributes(stated, left_out),
-        names=whole.output_names(whole.paths) if several else None,
-        joint_names=names and [names[dof] for dof in dofs],
+        names=recording.output_names(recording.paths) if has_names else None,
+        joint_names=joint_names and [joint_names[dof] for dof in dofs],
     )
     description = description.describe_part(seen) if shard else description
-    job, report = Job(request.path, description, make_blocks(whole, counts), compute), files.report
+    blocks, report = make_blocks(recording, counts), files.report
+    job = Job(request.path, description, blocks, compute)
     remarks = write(
         request.path,
         description,
@@ -235,9 +234,9 @@ def write_trajectories(
     report.add_notes(*remarks)
     return {
         "out": str(request.path),
-        "source": str(whole.source),
-        "dt_source": str(first_and_more(listed["source_dt"])) if whole.clock else None,
-        "units": units_report(whole),
+        "source": str(recording.source),
+        "dt_source": str(first_and_more(sources["source_dt"])) if recording.clock else None,
+        "units": units_report(recording),
         "trajectories": len(counts),
         "output": description.kind,
         "notes": report.notes,

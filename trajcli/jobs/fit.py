@@ -25,10 +25,9 @@ from trajcli.jobs._rows import (
 )
 from trajcli.jobs.job import Block, Results, make_blocks
 from trajcli.jobs.request import SourceRequest
-from trajcli.kernels.program import Integers
 from trajcli.trajectory import State
 
-# The word of --start and --goal that stands for a recorded position, and its row.
+# The word of --start and --goal for a recorded position, and its row.
 _ENDS = {"start": ("first", 0), "goal": ("last", -1)}
 
 
@@ -51,13 +50,11 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
     """
     refuse_output(request.out, request.overwrite)
     if (request.knots is None) == (request.error is None) or request.steps < 0:
-        raise UsageError(
-            "which fit is not said",
-            where="fit",
-            expected="--knots N or --error E, and --steps > 0",
-            found=f"{request.knots} and {request.error}, steps {request.steps}",
-        )
+        found = f"{request.knots} and {request.error}, steps {request.steps}"
+        expected = "--knots N or --error E, and --steps > 0"
+        raise UsageError("which fit is not said", where="fit", expected=expected, found=found)
     with Files(request, report=report) as files:
+        # with fewer rows, there are more control points than rows; see require_intervals
         least = 8 if request.knots is None else request.knots - request.degree + 6
         recording = read_trajectories(request, files, actions=False, least=least)
         name = "position" if "position" in recording.arrays else next(iter(recording.arrays))
@@ -70,40 +67,40 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
                 words = f"{word}, rest, "
                 states[role] = state_from_option(files, role, text, recording, words)
                 raise_if_any(states[role].faults(role, len(recording)))
-        good, left_out = find_computable(request, recording)
+        indices, left_out = find_computable(request, recording)
         jumps = TurnJumps(recording, acting=True)
-        recording, lengths = recording.take(good), recording.lengths[good]
+        recording, lengths = recording.take(indices), recording.lengths[indices]
         dofs, shortest = recording.shape[2], int(lengths.min())
 
-        def held(role: str, places: Integers, positions: Any) -> State | None:
-            """Returns the state that the curves of a block begin or end at; None where fitted."""
-            text, row = getattr(request, role), _ENDS[role][1]
-            if role in states:
-                return State(**states[role].load(good[places]))
-            # at rest: velocity, acceleration and jerk are 0
-            still = np.zeros((1, dofs)) if text == "rest" else None
-            return None if text is None else State(positions[:, row], still, still, still)
-
-        def fitted(block: Block, intervals: int) -> Fitted:
+        def fit_block(block: Block, intervals: int) -> Fitted:
             positions = read_finite_rows(block.recording, name)
-            start, goal = (held(role, block.indices, positions) for role in _ENDS)
+            ends: dict[str, State | None] = {}  # None where the end is fitted, too
+            for role, (_, row) in _ENDS.items():
+                text = getattr(request, role)
+                if role in states:
+                    ends[role] = State(**states[role].in_memory(indices[block.indices]))
+                else:
+                    # at rest, velocity, acceleration and jerk are 0
+                    rest = np.zeros((1, dofs)) if text == "rest" else None
+                    state = State(positions[:, row], rest, rest, rest)
+                    ends[role] = None if text is None else state
             return fit(positions, times=read_row_times(block.recording)[0], knots=intervals,
-                       degree=request.degree, start=start, goal=goal)  # fmt: skip
+                       degree=request.degree, **ends)  # fmt: skip
 
-        def worst(intervals: int) -> float:
+        def largest_error(intervals: int) -> float:
             blocks = make_blocks(recording, lengths)
-            return max(float(fitted(block, intervals).error.max()) for block in blocks)
+            return max(float(fit_block(block, intervals).error.max()) for block in blocks)
 
         intervals = request.knots
         if intervals is None:
-            intervals = fewest_intervals(worst, request.error, request.degree, shortest)
+            intervals = fewest_intervals(largest_error, request.error, request.degree, shortest)
         require_intervals(intervals, request.degree, shortest)
-        # rows of the curve as far apart as those of a recording of median length
+        # rows of the curve are as far apart as rows of a recording of median length
         typical = (float(np.median(lengths)) - 1.0) / intervals
         steps, error = request.steps or max(1, round(typical)), np.empty(len(lengths))
 
         def compute(block: Block) -> Results:
-            curves = fitted(block, intervals)
+            curves = fit_block(block, intervals)
             jumps.add({name: block.recording.arrays[name].read()}, block.recording)
             error[block.indices] = curves.error
             values = {"actions": curves.actions, "dt": curves.knot[:, None] / steps}

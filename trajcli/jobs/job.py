@@ -43,7 +43,7 @@ class Block(Span):
 
     @property
     def indices(self) -> Integers:
-        """Which trajectories of the job those of the block are [b]."""
+        """The numbers of the block's trajectories in the job [b]."""
         return self.numbers[self.begin : self.end]
 
 
@@ -73,19 +73,21 @@ def write_blocks(job: Job[S], write: Callable[[Span, Arrays, int], object], repo
     """Computes all blocks of a job and writes them.
 
     ``write`` is called with the arrays of a block, and the number of their first row. Where a
-    device has no room for a block, this and all others are halved, which is noted.
+    device has no room for a block, it and all later ones are halved, and a note says so.
 
     Raises Stopped for a signal between two blocks, or a device that is lost; UsageError where there
     is no room for a single trajectory.
     """
+    # most: the largest block that fits on the device, once one has not
     done, most, total = 0, 0, job.description.sizes["trajectory"]
-    for whole in job.blocks:
-        waiting = [whole]
-        while waiting:
-            block = waiting.pop()
+    for first_block in job.blocks:
+        # a stack with the later half below the earlier one keeps trajectories in order
+        stack = [first_block]
+        while stack:
+            block = stack.pop()
             if most and len(block) > most:
                 middle = (block.begin + block.end) // 2
-                waiting += [replace(block, begin=middle), replace(block, end=middle)]
+                stack += [replace(block, begin=middle), replace(block, end=middle)]
                 continue
             try:
                 with nullcontext() if job.device == "cpu" else device_errors():
@@ -93,14 +95,11 @@ def write_blocks(job: Job[S], write: Callable[[Span, Arrays, int], object], repo
                         write(block, arrays, first)
             except DeviceOutOfMemory as short:
                 if len(block) < 2:
-                    raise UsageError(
-                        "no room for the smallest block",
-                        where=f"--device {job.device}",
-                        found=str(short),
-                        hint="--device cpu, or wait until others have left the device",
-                    ) from None
+                    what, where = "no room for the smallest block", f"--device {job.device}"
+                    hint = "--device cpu, or wait until others have left the device"
+                    raise UsageError(what, where=where, found=str(short), hint=hint) from None
                 most = len(block) // 2
-                waiting.append(block)
+                stack.append(block)
                 continue
             except DeviceLost as lost:
                 reason = f"the loss of {job.device} ({lost})"
@@ -114,9 +113,9 @@ def write_blocks(job: Job[S], write: Callable[[Span, Arrays, int], object], repo
 
 
 def make_blocks(recording: Recording, rows: Integers) -> Iterator[Block]:
-    """Yields blocks of trajectories that have ``rows`` [B] each when they are computed.
+    """Divides trajectories that have ``rows`` [B] each when they are computed into blocks.
 
-    Those of equally many are a group of the output, the fewest first.
+    Trajectories with equally many rows are a group of the output, the fewest first.
     """
     for group, count in enumerate(sorted({*rows.tolist()})):
         numbers = np.flatnonzero(rows == count)
@@ -134,7 +133,7 @@ def make_blocks(recording: Recording, rows: Integers) -> Iterator[Block]:
 def find_faults(
     spans: Iterable[Span], check: Callable[[Span], object]
 ) -> dict[Span, Sequence[Fault]]:
-    """Returns the trajectories for which ``check`` raises InputError, each alone, and their faults.
+    """Finds the trajectories for which ``check`` raises InputError, each alone, and their faults.
 
     ``check`` is called with trajectories that are read at once and, where it fails, with each.
     """
@@ -144,9 +143,9 @@ def find_faults(
             check(span)
         except InputError:
             for k in range(span.begin, span.end):
-                one = replace(span, begin=k, end=k + 1)
+                single = replace(span, begin=k, end=k + 1)
                 try:
-                    check(one)
+                    check(single)
                 except InputError as error:
-                    bad[one] = error.faults
+                    bad[single] = error.faults
     return bad

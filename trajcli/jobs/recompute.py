@@ -28,20 +28,18 @@ from trajcli.modes.mode import promise
 # returns start states [b, D] by part.
 StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
 
-# Sums of costs and gradients differ by less between backends, as a share of the largest of them.
+# Costs and gradients are sums, which backends add in another order. They differ by less than this
+# share of the largest.
 _SUMS = 1e-9
 
 
-def _stored_request(file: Catalogue) -> Request:
-    """Returns the recorded request of an output; raises InputError for a file without one."""
+def _read_request(file: Catalogue) -> Request:
+    """Reads the recorded request of an output; raises InputError for a file without one."""
     try:
         return Request.from_json(str(file.attributes().get("request", "")), file.path.parent)
     except (ValueError, RecursionError):
-        raise InputError(
-            "no recorded command",
-            where=str(file.path),
-            expected="an output of integrate or differentiate, with its command",
-        ) from None
+        expected = "an output of integrate or differentiate, with its command"
+        raise InputError("no recorded command", where=file.path, expected=expected) from None
 
 
 def _plan_again(request: Request, files: Files) -> Plan:
@@ -57,8 +55,8 @@ class Comparison:
 
     Attributes:
         values: the number of values that were compared.
-        differing: the number that are not equal bit by bit.
-        beyond: the number whose difference rounding does not explain.
+        differing: the number of values that are not equal bit by bit.
+        beyond: the number of values whose difference rounding does not explain.
         excess: the largest difference as a multiple of rounding; ``at`` trajectory, row, dof.
     """
 
@@ -69,19 +67,22 @@ class Comparison:
     excess: float = 0.0
     at: tuple[int, ...] = ()
 
-    def add(self, stored: Array, again: Array, numbers: Array, allowed: Array | float) -> None:
-        """Adds stored and recomputed entries [n, ...] of trajectories by number [n].
+    def add_entries(
+        self, stored: Array, computed: Array, numbers: Array, allowed: Array | float
+    ) -> None:
+        """Adds stored and computed entries [n, ...] of trajectories by number [n].
 
-        allowed: how far they may be apart by rounding.
+        allowed: how far rounding may move them apart.
         """
-        if stored.shape != again.shape:
-            self.values, self.differing, self.beyond = again.size, again.size, again.size
+        if stored.shape != computed.shape:
+            self.values, self.differing, self.beyond = computed.size, computed.size, computed.size
             self.excess = np.inf
             return
-        self.values += again.size
-        differs = (stored != again) & ~(np.isnan(stored) & np.isnan(again))
+        self.values += computed.size
+        differs = (stored != computed) & ~(np.isnan(stored) & np.isnan(computed))
+        # infinite values differ by NaN, and allowed may be 0: both count as any excess
         with np.errstate(all="ignore"):
-            off = np.abs(stored.astype(np.float64) - again)
+            off = np.abs(stored.astype(np.float64) - computed)
             excess = np.where(differs, off / allowed, 0.0)
         excess[differs & ~np.isfinite(excess)] = np.inf
         self.differing += int(differs.sum())
@@ -100,70 +101,73 @@ class StoredOutput:
         self._variables = {variable.name: variable for variable in plan.output.variables}
         self._file, self._mode = file, plan.mode
         absolute = bool(plan.commands.absolute)  # differences of positions, in every mode
-        self._order = 0 if absolute else self._mode.action_order
-        self._rows: dict[str, list[Array]] = {}
+        self._order = 0 if absolute else self._mode.derivatives_of
+        self._pieces: dict[str, list[Array]] = {}
         self.compared = {v.name: Comparison(v.name) for v in plan.output.streamed}
 
     def write(self, span: Span, arrays: Mapping[str, Any], first: int = 0) -> None:
-        """Compares variables [b, ...] with the file; those of rows once the last of them is there,
-        as what rounding allows depends on the largest value along a whole trajectory."""
+        """Compares variables [b, ...] with the file."""
         for name, values in arrays.items():
             variable = self._variables[name]
-            again = np.asarray(values, variable.dtype)
+            computed = np.asarray(values, variable.dtype)
             if name == "time" and variable.has_trajectory_axis:
-                again = np.broadcast_to(again, (len(span), again.shape[1]))
+                computed = np.broadcast_to(computed, (len(span), computed.shape[1]))
             elif name == "time":
                 if span.begin:  # compared already
                     continue
-                again = again[0]
+                computed = computed[0]
+            # Rows that come in pieces are compared once the last of them is here: what rounding
+            # allows depends on the largest value along a whole trajectory.
             shape = self.description.shape(variable, span.group)
-            if again.ndim > 1 and again.shape[1] < shape[1]:
-                self._rows.setdefault(name, []).append(again.copy())
-                if first + again.shape[1] < shape[1]:
+            if computed.ndim > 1 and computed.shape[1] < shape[1]:
+                self._pieces.setdefault(name, []).append(computed.copy())
+                if first + computed.shape[1] < shape[1]:
                     continue
-                again = np.concatenate(self._rows.pop(name), 1)
-            stored, numbers = self._stored(name, span.begin, again, span.group)
-            same = np.array_equal(stored, again)
-            allowed = 0.0 if same else self._rounding(name, span.begin, again, span.group)
-            self.compared[name].add(stored, again, numbers, allowed)
+                computed = np.concatenate(self._pieces.pop(name), 1)
+            stored, numbers = self._read(name, span.begin, len(computed), span.group)
+            same = np.array_equal(stored, computed)
+            allowed = 0.0 if same else self._rounding(name, span.begin, computed, span.group)
+            self.compared[name].add_entries(stored, computed, numbers, allowed)
 
-    def _rounding(self, name: str, row: int, again: Array, group: int) -> Array:
-        """Returns how far two backends may differ in each value.
+    def _rounding(self, name: str, begin: int, computed: Array, group: int) -> Array:
+        """Computes how far two backends may differ in each value.
 
         Kernels promise a relative error in the largest value along a trajectory and dof. A value
         that is a difference of lower derivatives over dt also inherits their error over dt.
         """
-        unit = np.spacing(np.abs(again))
+        unit = np.spacing(np.abs(computed))
         copied = self._mode.copies_actions and name == QUANTITIES[self._order]
         if copied or name == "time":
             return unit / 4  # less than the distance of two numbers: copies must be equal
-        size = np.where(np.isfinite(again), np.abs(again, dtype=np.float64), 0.0)
+        size = np.where(np.isfinite(computed), np.abs(computed, dtype=np.float64), 0.0)
         largest: Array = size.max(1 if size.ndim > 2 else 0, keepdims=True, initial=0.0)
         if name not in QUANTITIES:
             return unit + _SUMS * largest
         last, step = QUANTITIES.index(name), positive(self.description.attributes.get("dt"))
+        count = len(computed)
         if step is None:  # the shortest one
-            gaps = np.diff(self._stored("time", row, again, group)[0].astype(np.float64))
+            gaps = np.diff(self._read("time", begin, count, group)[0].astype(np.float64))
             step = float(gaps.min(initial=np.inf, where=gaps > 0))
         for m in range(self._order, last):
             if QUANTITIES[m] in self._variables:
-                lower = self._stored(QUANTITIES[m], row, again, group)[0]
+                lower = self._read(QUANTITIES[m], begin, count, group)[0]
                 size = np.where(np.isfinite(lower), np.abs(lower, dtype=np.float64), 0.0)
                 # the m-th difference of values off by ε is off by up to ε (2/dt)^m
                 difference = size.max(1, keepdims=True) * (2 / step) ** (last - m)
                 largest = np.maximum(largest, difference)
-        return unit + 2 * promise(int(again.shape[1])) * largest
+        # twice the promise, as both backends may be off
+        return unit + 2 * promise(int(computed.shape[1])) * largest
 
-    def _stored(self, name: str, row: int, again: Array, group: int) -> tuple[Array, Array]:
-        """Returns entries as the file has them, and the numbers of their trajectories."""
-        rows = slice(row, row + len(again))
+    def _read(self, name: str, begin: int, count: int, group: int) -> tuple[Array, Array]:
+        """Reads entries from the file; returns them and the numbers of their trajectories."""
+        end = begin + count
         if not self._variables[name].has_trajectory_axis or not self.description.groups:
-            stored = self._file.require(name).read_rows(rows.start, rows.stop)
-            return np.atleast_1d(stored), np.arange(rows.start, rows.stop)
+            stored = self._file.require(name).read_rows(begin, end)
+            return np.atleast_1d(stored), np.arange(begin, end)
         part = self.description.groups[group]
-        numbers = np.asarray(part.numbers)[rows]
-        values = [self._file.require(f"{title}/{name}").read() for title in part.names[rows]]
-        return np.stack(values), numbers
+        numbers = np.asarray(part.numbers)[begin:end]
+        names = part.names[begin:end]
+        return np.stack([self._file.require(f"{n}/{name}").read() for n in names]), numbers
 
 
 def recompute(
@@ -175,7 +179,7 @@ def recompute(
     """
     with Files(Reading(allow_external=allow_external), report=report) as files:
         file = files.open(path)
-        plan = _plan_again(_stored_request(file), files)
+        plan = _plan_again(_read_request(file), files)
         output = StoredOutput(file, plan)
         job = replace(Integration(plan).job(), out=path)
         write_blocks(job, output.write, files.report)
@@ -184,35 +188,34 @@ def recompute(
 
 
 def start_rows(files: Files, path: Path) -> StartRows | str:
-    """Returns a function that looks up start states of an output, or why they are not known."""
+    """Makes a function that looks up start states of an output, or says why they are not known."""
     try:
         file = files.open(path)
         # the fastest timing keeps the actions and states that make its rows
-        made = file.attributes().get("method") == "fastest"
-        request = Request([str(path)], path) if made else _stored_request(file)
+        fastest = file.attributes().get("method") == "fastest"
+        request = Request([str(path)], path) if fastest else _read_request(file)
         plan = _plan_again(request, files)
     except TrajcliError as error:
         fault = error.faults[0]
         return f"{fault.where}: {fault.what}"
     recording = plan.recording
     names = recording.output_names(plan.request.source_paths())
-    place_of = dict(zip(names, range(len(recording)), strict=True))
+    index_by_name = dict(zip(names, range(len(recording)), strict=True))
 
-    def rows(numbers: Array, groups: Sequence[str]) -> Mapping[str, Array]:
+    def look_up(numbers: Array, groups: Sequence[str]) -> Mapping[str, Array]:
         try:
             if plan.output.groups:
-                places = np.array([place_of[name] for name in groups])
+                indices = np.array([index_by_name[name] for name in groups])
             else:
-                places = np.arange(len(recording))[numbers]
+                indices = np.arange(len(recording))[numbers]
         except LookupError:
-            raise InputError(
-                "the recorded sources have other trajectories now", where=str(path)
-            ) from None
-        states = recording.start.load(places)
+            what = "the recorded sources have other trajectories now"
+            raise InputError(what, where=path) from None
+        states = recording.start.in_memory(indices)
         if plan.batches[0].inputs.rates:  # the first action is a part of the start
             actions = recording.input
-            first = np.stack([actions.read_part(k, k + 1, 0, 1)[0, 0] for k in places.tolist()])
-            states[QUANTITIES[plan.mode.action_order]] = first
+            first = np.stack([actions.read_part(k, k + 1, 0, 1)[0, 0] for k in indices.tolist()])
+            states[QUANTITIES[plan.mode.derivatives_of]] = first
         return states
 
-    return rows
+    return look_up

@@ -26,10 +26,10 @@ from trajcli.files.source import (
 )
 from trajcli.memory import memory_bound
 
-# Fields that do not shape the result, and the one that says which links are trusted: a file must
-# not extend that when its request is run again.
+# Fields that do not shape the result. allow_external says which links are trusted: a file must not
+# extend that when its request is run again.
 _NOT_STORED = {"out", "overwrite", "memory", "device", "backend", "shard", "allow_external"}
-# Fields that may name a file, besides ``sources``.
+# Fields that may name a file, in addition to ``sources``.
 _PATHS = ("dt", "times", "at", "start", "start_index", "goal", "grad")
 
 
@@ -41,8 +41,8 @@ class Shard:
     count: int
 
     def share(self, count: int) -> tuple[int, int]:
-        """Returns the first of its trajectories, of ``count``, and the one after the last; they are
-        equal where there are fewer trajectories than shards."""
+        """Computes the first of its trajectories, of ``count``, and the one after the last; they
+        are equal where there are fewer trajectories than shards."""
         # ⌊kB/N⌋ to ⌊(k+1)B/N⌋: shares differ by one trajectory at most
         return self.index * count // self.count, (self.index + 1) * count // self.count
 
@@ -69,10 +69,10 @@ class SourceRequest(Reading, Repair):
         return parts_folder(self.out) / f"{self.shard.index:05}-of-{self.shard.count:05}.h5"
 
     def to_json(self) -> str:
-        """Returns all that shapes the result, as one JSON text.
+        """Writes everything that shapes the result as one JSON text.
 
-        Paths are relative to OUT's folder, and a pattern is replaced by the files that it stands
-        for. Bytes that are no text are escaped. Commands other than integrate are named.
+        Paths are relative to OUT's folder, and a pattern is replaced by the files that it matches.
+        Bytes that are no text are escaped. Commands other than integrate are named.
         """
         # defaults are left out, so that options of later versions change no stored request
         folder, defaults = self.folder, vars(type(self)([], Path()))
@@ -83,20 +83,21 @@ class SourceRequest(Reading, Repair):
         }
         sources = (expand_pattern(parse_source(text)) or (text,) for text in self.sources)
         chosen["sources"] = [*map(str, itertools.chain.from_iterable(sources))]
-        moved = _with_paths(chosen, lambda text: relative_path(text, folder))
+        stored = _move_paths(chosen, lambda text: relative_path(text, folder))
         if command := type(self).__name__.removesuffix("Request").lower():
-            moved["command"] = command
-        text = json.dumps(moved, sort_keys=True, ensure_ascii=False)
+            stored["command"] = command
+        text = json.dumps(stored, sort_keys=True, ensure_ascii=False)
+        # Python reads a byte of a file name that is no UTF-8 as half of a surrogate pair
         return re.sub("[\ud800-\udfff]", lambda byte: f"\\u{ord(byte[0]):04x}", text)
 
     @property
     def folder(self) -> str:
-        """The folder of OUT, which paths in an output are relative to."""
+        """The folder of OUT. Paths in an output are relative to it."""
         return os.path.realpath(self.out.parent)
 
     def attributes(self, stated: Mapping[str, Any], left_out: Sequence[Any]) -> dict[str, Any]:
-        """Returns the attributes of an output: those stated, with the paths of origins relative to
-        the folder of OUT, the version of trajcli, and the request."""
+        """Collects the attributes of an output: ``stated`` ones, with the paths of places relative
+        to the folder of OUT, the version of trajcli, and the request."""
         # without --skip-bad, a request that left nothing out gives the same
         request = self if left_out else replace(self, skip_bad=False)
         seen = {
@@ -143,15 +144,24 @@ class Request(SourceRequest):
         values = json.loads(text)
         # half of a surrogate pair cannot be part of a path: UnicodeEncodeError is a ValueError
         os.fsencode(json.dumps(values, ensure_ascii=False))
-        stored = {f.name: str(f.type) for f in fields(Request) if f.name not in _NOT_STORED}
         if not isinstance(values, dict) or "sources" not in values or "\\u0000" in text:
             raise ValueError("not a request")
         kind = DifferentiateRequest if values.get("command") == "differentiate" else Request
         if kind is not Request:
             del values["command"]
-        if not all(n in stored and _is_of(value, stored[n]) for n, value in values.items()):
-            raise ValueError("not a request of this version")
-        moved = _with_paths(values, lambda text: os.path.join(folder, text))
+        # a file may hold anything: every value must have the type of its field
+        types = {f.name: str(f.type) for f in fields(Request) if f.name not in _NOT_STORED}
+        classes: dict[str, Any] = {
+            "str": str, "bool": bool, "int": int, "float": (int, float), "Mapping": dict
+        }  # fmt: skip
+        for name, value in values.items():
+            if types.get(name, "").startswith("Sequence"):
+                valid = isinstance(value, list) and all(isinstance(v, str) for v in value)
+            else:
+                valid = isinstance(value, classes.get(re.split(r"\W", types.get(name, ""))[0], ()))
+            if not valid:
+                raise ValueError("not a request of this version")
+        moved = _move_paths(values, lambda text: os.path.join(folder, text))
         # stored requests name every file
         states = (moved.get(role) or "zero" for role in ("start", "goal"))
         if any(is_pattern(parse_source(text)) for text in (*moved["sources"], *states)):
@@ -159,34 +169,32 @@ class Request(SourceRequest):
         return kind(out=Path(folder), **moved)
 
     def source_paths(self) -> list[str]:
-        """Returns the paths of the files that the sources name, in their order; opens none."""
+        """Lists the paths of the files that the sources name, in their order; opens none."""
         files = (file for text in self.sources for file in expand_files(parse_source(text)))
         return list(dict.fromkeys(os.fspath(file.path) for file in files))
 
     def paths(self) -> list[str]:
-        """Returns the paths of all files that the request names."""
-        more = (parse_source(text, attributes=True).path for text in self._named_files)
-        return list(dict.fromkeys([*self.source_paths(), *map(os.fspath, more)]))
+        """Lists the paths of all files that the request names."""
+        others = (parse_source(text, attributes=True).path for text in self._file_options)
+        return list(dict.fromkeys([*self.source_paths(), *map(os.fspath, others)]))
 
     def files_of_shard(self) -> list[str] | None:
-        """Returns the files that the shard reads; None where the trajectories are divided instead.
-
-        That is where there are fewer files than shards, where a file is named twice, and where an
-        option counts trajectories through all files.
-        """
-        if self.shard is None or self.episodes is not None or self._named_files or self.window:
+        """Lists the files that the shard reads; None where the trajectories are divided instead."""
+        # options that count trajectories, or list values for them, count through all files
+        if self.shard is None or self.episodes is not None or self._file_options or self.window:
             return None
         files = [file for text in self.sources for file in expand_files(parse_source(text))]
         try:
             sizes = [os.stat(file.path).st_size for file in files]
         except OSError:
             return None  # a file that cannot be read is reported when it is opened
+        # not with fewer files than shards, nor with a file that is named twice
         if len({file.path for file in files}) < max(self.shard.count, len(files)):
             return None
         return [str(files[k]) for k in shard_files(sizes, self.shard)]
 
     @property
-    def _named_files(self) -> list[str]:
+    def _file_options(self) -> list[str]:
         """The options that name a file, as typed."""
         texts = [getattr(self, name, None) for name in _PATHS]
         return [text for text in texts if text is not None and not is_value(text)]
@@ -203,22 +211,19 @@ def parse_shard(text: str) -> Shard:
     match = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text.strip())
     index, count = map(int, match.groups()) if match else (0, 0)
     if index >= count:
-        raise UsageError(
-            "not a shard",
-            where="--shard",
-            expected=f"0/{count} to {count - 1}/{count}" if count else "I/N, like 0/64 to 63/64",
-            found=repr(text),
-        )
+        expected = f"0/{count} to {count - 1}/{count}" if count else "I/N, like 0/64 to 63/64"
+        raise UsageError("not a shard", where="--shard", expected=expected, found=repr(text))
     return Shard(index, count)
 
 
 def shard_files(sizes: Sequence[int], shard: Shard) -> range:
-    """Returns which files a shard reads, of at least as many files as shards.
+    """Divides files among shards, by their sizes in bytes; there are at least as many as shards.
 
-    Shards are in the order of the files, have about equally many bytes, and none is empty.
+    Shards are in the order of the files, have about equally many bytes, and none is empty. Returns
+    the indices of the files of one shard.
     """
     # shard k ends with the file in which the share (k + 1) / count of all bytes ends, but leaves
-    # one file for each shard behind it
+    # one file for each shard after it
     ends = list(itertools.accumulate(sizes))
     bounds = [0]
     for index in range(1, shard.count):
@@ -230,27 +235,17 @@ def shard_files(sizes: Sequence[int], shard: Shard) -> range:
 
 
 def parts_folder(out: Path) -> Path:
-    """Returns the folder of the parts of OUT, which may be named itself."""
+    """Names the folder of the parts of OUT; OUT may be this folder."""
     return out if out.name.endswith(".parts") else out.parent / f"{out.name}.parts"
 
 
-def _is_of(value: Any, kind: str) -> bool:
-    """Returns whether a value has the type of a field; the file may hold anything."""
-    if kind.startswith("Sequence"):
-        return isinstance(value, list) and all(isinstance(v, str) for v in value)
-    kinds: dict[str, Any] = {
-        "str": str, "bool": bool, "int": int, "float": (int, float), "Mapping": dict
-    }  # fmt: skip
-    return isinstance(value, kinds.get(re.split(r"\W", kind)[0], ()))
-
-
 def is_value(text: str) -> bool:
-    """Returns whether a start, goal or dt is "zero" or numbers, and not a file."""
+    """Tells a start, goal or dt of "zero" or numbers from the name of a file."""
     return text == "zero" or parse_floats(text) is not None
 
 
-def _with_paths(values: dict[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
-    """Returns the values of a request with ``move`` applied to the paths among them."""
+def _move_paths(values: dict[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
+    """Applies ``move`` to the paths among the values of a request."""
     moved = dict(values, sources=[move(text) for text in values["sources"]])
     for name in _PATHS:
         text = moved.get(name)
