@@ -56,8 +56,9 @@ class HiddenFolder:
         """What becomes OUT."""
         refuse_path(path, overwrite)
         self._lock: int | None = None
+        # a signal that ends the command may come while nobody has this object yet
         if is_command():
-            atexit.register(self.close)  # a signal may come while nobody has this object yet
+            atexit.register(self.close)
         try:
             with hold_signals():
                 exclusive = self._acquire_lock()
@@ -100,8 +101,8 @@ class HiddenFolder:
 
     def close(self) -> list[str]:
         """Removes the folder and the lock; returns what could not be removed."""
-        left = []
-        with hold_signals():
+        remaining = []
+        with held():
             if self._lock is not None:
                 lock, descriptor, self._lock = self._sibling("lock"), self._lock, None
                 # Unlinked while it is held, so that a process that opens this file afterwards finds
@@ -110,14 +111,14 @@ class HiddenFolder:
                 try:
                     os.unlink(lock)
                 except OSError:
-                    left.append(str(lock))
+                    remaining.append(str(lock))
                 with contextlib.suppress(OSError):
                     os.close(descriptor)
             remove(self.path)
             if os.path.lexists(self.path):
-                left.append(str(self.path))
+                remaining.append(str(self.path))
             atexit.unregister(self.close)
-        return left
+        return remaining
 
     def _sibling(self, name: str) -> Path:
         return self._out.parent / f"{self._prefix}{name}"
@@ -127,6 +128,8 @@ class HiddenFolder:
 
         Raises BusyError if another process holds it.
         """
+        # Neither a link nor a pipe of this name may send or hold the process elsewhere. A lock file
+        # that vanishes belongs to a run that has just ended; a hundred in a row are no accident.
         lock, flags = self._sibling("lock"), os.O_NOFOLLOW | os.O_NONBLOCK
         for _ in range(100):
             try:
@@ -162,11 +165,13 @@ class HiddenFolder:
             except OSError:
                 self._lock = descriptor
                 return False
+            # the other run may have ended and removed the file between open and lock: a lock counts
+            # only while its file has the name
             with contextlib.suppress(OSError):
                 if os.path.samestat(os.fstat(descriptor), os.lstat(lock)):
                     self._lock = descriptor
                     return True
-            os.close(descriptor)  # the other run ended and removed it in between
+            os.close(descriptor)
         raise OutputError("cannot be locked", where=self._out)
 
 

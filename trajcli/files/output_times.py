@@ -56,10 +56,12 @@ def times_of_file(files: Files, text: str, count: int) -> OutputTimes:
     Raises InputError for a file without them, and for times of other than ``count`` or one.
     """
     source = parse_source(text)
+    # a pattern or a folder with one file stands for that file
     expanded = expand_files(source)
     file = files.open(expanded[0].path if len(expanded) == 1 else source.path)
     name = (source.dataset or "").strip("/")
     if source.dofs is None and file.names() != [""] and file.get(name) is None:
+        # a group, or a topic of a bag: its stamps have one of the names that readers know
         names = (f"{name}/{stamps}".strip("/") for stamps in STAMPS)
         name = next((path for path in names if file.get(path) is not None), name)
     if source.dofs is not None or file.names() == [""] or not name:
@@ -70,6 +72,7 @@ def times_of_file(files: Files, text: str, count: int) -> OutputTimes:
     unit = parse_time_unit(label)
     if label and unit is None:
         raise InputError("unknown unit", where=stored.where, expected=KNOWN_TIMES, found=label)
+    # stamps are one line for all trajectories, or one for each; start stamps have their own number
     starts: StartStamps | None = None
     counts = {stored.shape[0] if stored.ndim == 2 else 1}
     if file.is_output:
@@ -81,6 +84,7 @@ def times_of_file(files: Files, text: str, count: int) -> OutputTimes:
         what = "wrong shape of times"
         expected = f"[N], or [{count}, N] for {count} trajectories"
         raise InputError(wrong_shape(stored.where, expected, stored.shape, what=what))
+    # a large table stays in its file, and is read trajectory by trajectory
     lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
     return OutputTimes(stored if lazy else load_array(stored), stored.where, unit, starts)
 
@@ -133,6 +137,7 @@ class ChosenTimes:
             bounds = [-spare, np.nextafter(end + spare, np.inf)]
             begin, stop = np.searchsorted(times_in_s, bounds).tolist()
             spans.append([begin, stop])
+            # where all stamps are before the rows, the last stands in for the first within them
             first = min(begin, len(times_in_s) - 1)
             firsts.append(stamps[first])
             shifts.append(times_in_s[first])
@@ -160,11 +165,13 @@ class ChosenTimes:
         number, clock, spare = int(self.numbers[k]), self._clock, float(self._slack[k])
         stamps, starts = self.times.stamps(np.array([number]))[0], self.times.starts
         if clock is None:
-            return divide(stamps, self.unit.per_si), spare
+            return divided(stamps, self.unit.per_si), spare
+        # stamp = value + the zero of the file's times on the source's clock, if it states one
         terms = [(stamps[0], self.unit.name)]
         if starts is not None:
             terms.append((starts[0][number % len(starts[0])], starts[1]))
-        # exact: int64 nanoseconds since 1970 have more digits than float64
+        # The difference of the first stamps is exact, as int64 nanoseconds since 1970 have more
+        # digits than float64; the other stamps are counted from the first, and are small numbers.
         first, source = sum(exact_seconds(*term) for term in terms), (clock[0][k], clock[1])
         spare += sum(stamp_rounding(x) / _unit_of(text).per_si for x, text in [*terms, source])
         return in_seconds(stamps, self.unit, True) + float(first - exact_seconds(*source)), spare
@@ -213,6 +220,7 @@ class ChosenTimes:
         since: Floats = in_seconds(stamps, self.unit, True)
         if self.shifts is None:
             return divided(stamps, self.unit.per_si), since
+        # stays one line [1, N] where all trajectories begin at the same stamp
         shifts = self.shifts[indices, None]
         same = len(since) == 1 and (shifts == shifts[0]).all()
         return since + (shifts[:1] if same else shifts), since

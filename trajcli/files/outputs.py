@@ -168,6 +168,7 @@ def describe_output(
     groups = []
     if len(lengths) > 1:
         assert names is not None
+        # the shortest first, in the order in which Span.group counts them
         for rows, numbers in sorted(lengths.items()):
             groups.append(Group(rows, numbers, [names[n] for n in numbers]))
         # what all trajectories share is written to each group, which can then be read alone
@@ -261,6 +262,7 @@ class Output(ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
+        # one descriptor that cannot be closed does not keep the others, or the folder
         while self._open:
             with contextlib.suppress(OSError):
                 self._close_files()
@@ -300,7 +302,7 @@ class Output(ABC):
     ) -> None:
         """Writes entries begin, begin + 1, … of a variable, or their rows from ``first`` on."""
         variable = self._variables[name]
-        values = np.ascontiguousarray(block, variable.dtype)
+        values: Any = np.ascontiguousarray(block, variable.dtype)
         if not values.size:
             return
         entry, count = self.description.entry_bytes(variable, group), len(values)
@@ -327,6 +329,8 @@ class Output(ABC):
         """Finds the file descriptor and the byte from which all entries of a span lie one after
         the other, for kernels that write into the file; None where they do not, and :meth:`write`
         finds the address of each."""
+        # an array of all trajectories has one address and no gaps; groups of one length have gaps
+        # where HDF5 put metadata between their datasets
         group = span.group
         addresses = self._addresses[name, group]
         size = self.description.entry_bytes(self._variables[name], group)
@@ -386,13 +390,17 @@ class NpzOutput(Output):
                 size = math.prod(shape) * variable.dtype.itemsize
                 for name in names:
                     begin = file.tell()
-                    member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980: same input, same bytes
+                    # ZipInfo is dated 1980 (same input, same bytes); the attributes are the
+                    # permissions that zipfile gives what it writes itself
+                    member = zipfile.ZipInfo(f"{name}.npy")
                     member.header_offset, member.external_attr, member.CRC = begin, 0o600 << 16, 0
                     member.file_size = member.compress_size = len(head) + size
+                    # headers have 64-bit sizes, small or large, and so the same length both times
                     file.seek(begin + len(member.FileHeader(zip64=True)))
-                    left = member.file_size
-                    while left > 0 and (piece := file.read(min(left, 4 << 20))):
-                        member.CRC, left = zlib.crc32(piece, member.CRC), left - len(piece)
+                    remaining = member.file_size
+                    while remaining > 0 and (piece := file.read(min(remaining, 4 << 20))):
+                        member.CRC = zlib.crc32(piece, member.CRC)
+                        remaining -= len(piece)
                     file.seek(begin)
                     file.write(member.FileHeader(zip64=True) + head)
                     addresses.append(file.tell())
@@ -447,6 +455,7 @@ class NpyOutput(Output):
 
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    # one version for all shapes, where np.save would choose it by the length of the header
     head = io.BytesIO()
     layout = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_2_0(head, layout)

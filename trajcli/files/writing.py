@@ -135,6 +135,7 @@ def write(
         InputError: if a source changed while it was read.
         Anything that ``fill`` raises. OUT is then, as after any error, what it was.
     """
+    # what can be refused is refused before a hidden folder appears
     refuse_form(out, description, compress)
     family = output_family(out)
     output: Output
@@ -193,7 +194,7 @@ def save(
         numbers = {int(n): np.flatnonzero(lengths == n) for n in np.unique(lengths)}
     names = [f"trajectory_{number}" for number in range(batch)] if len(numbers) > 1 else None
     description = describe_output(numbers, {"dof": dofs}, variables, attributes, names=names)
-    times = np.reshape(time, (-1, rows))
+    times = np.reshape(time, (-1, rows))  # one row where all trajectories share their times
 
     def fill(output: Output) -> None:
         for group, (count, members) in enumerate(sorted(numbers.items())):

@@ -68,6 +68,7 @@ class Gradient:
                     found=candidates(file.names()[:200], file.get),
                 )
         self.cost = {} if request.cost is None else parse_cost(request.cost)
+        # arrays of gradients [B, H, D] have one H for all
         if len(batches) > 1:
             what, found = "gradients of trajectories of unequal length", str(len(batches))
             where, hint = "--grad, --cost", "run them one at a time"
@@ -117,6 +118,7 @@ class Gradient:
                 grads = {n: take_trajectories(x, numbers).read() for n, x in self.upstream.items()}
             return {name: np.asarray(grad, dtype) for name, grad in grads.items()}
 
+        # upstream gradients may depend on the outputs, as those of a cost do
         outputs, grads = commands.pull_back(inputs, upstream, choice, dtype)
         arrays = dict(outputs)
         if self.cost:
@@ -141,6 +143,7 @@ def parse_cost(text: str) -> dict[str, float]:
     weights: dict[str, float] = {}
     faults = []
     expected = "terms NAME or NUMBER*NAME joined by +, of " + ", ".join(QUANTITIES)
+    # all terms are looked at, so that one run reports every fault
     for part in re.split(_PLUS, text):
         match = re.fullmatch(_TERM, part.strip())
         name = match["name"].strip() if match else part.strip()
@@ -164,6 +167,7 @@ def _first_action(inputs: Inputs) -> str:
 
 def _step_size(inputs: Inputs) -> dict[str, int]:
     """Names the dimension of the steps of a trajectory, with its size."""
+    # T stamps have T - 1 steps between them
     steps = inputs.dt if inputs.times is None else inputs.times  # what is large lies in a file
     assert steps is not None
     count = int((1, *steps.shape)[-1]) - (inputs.times is not None)

@@ -44,6 +44,7 @@ def integrate_orientations(
             ]
         return columns[0] if len(columns) == 1 else np.stack(columns, -2)
 
+    # start states of their own for each trajectory, where they share a table
     index, mode = inputs.start_index, inputs.mode
     states = {
         part: values if index is None or len(values) == 1 else np.asarray(values)[np.asarray(index)]
@@ -62,6 +63,7 @@ def integrate_orientations(
             frame=frame, allow_nonfinite=lenient,
         )  # fmt: skip
     turns = pick(inputs.actions, quaternions=True)
+    # orientations follow the start; turns are composed with it
     if kind is None:
         first = np.broadcast_to(first, (len(turns), *first.shape[1:]))[:, None]
         rows = np.concatenate([first, turns], 1)

@@ -65,6 +65,7 @@ def read_trajectories(
         if 0 in recording.shape:
             where, found = recording.where, str(recording.shape)
             raise InputError("an empty array", where=where, expected="B, T, D >= 1", found=found)
+    # shapes are compared first, as the number of times is checked against them
     require_alike(recordings)
     refuse_control_points(recordings)
     if rotations:
@@ -79,6 +80,7 @@ def read_trajectories(
         raise_if_any(clock.faults(0, 1) if clock.step is not None else clock.shape_faults())
     if clocks and (remark := clocks[0].remark):
         report.add(remark)
+    # --episodes counts the trajectories that are there after repairs, as integrate does
     recording = join(repaired(recordings, request, least, report, request.episodes))
     recording = recording.take(np.sort(select(request.episodes, len(recording))))
     if not request.skip_bad:

@@ -68,6 +68,7 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
                 states[role] = state_from_option(files, role, text, recording, words)
                 raise_if_any(states[role].faults(role, len(recording)))
         indices, left_out = find_computable(request, recording)
+        # a fitted curve goes the long way where a recorded angle jumps by a turn
         jumps = TurnJumps(recording, acting=True)
         recording, lengths = recording.take(indices), recording.lengths[indices]
         dofs, shortest = recording.shape[2], int(lengths.min())
@@ -85,12 +86,14 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
                     state = State(positions[:, row], rest, rest, rest)
                     ends[role] = None if text is None else state
             return fit(positions, times=read_row_times(block.recording)[0], knots=intervals,
-                       degree=request.degree, **ends)  # fmt: skip
+                       degree=request.degree, start=ends["start"], goal=ends["goal"])  # fmt: skip
 
         def largest_error(intervals: int) -> float:
             blocks = make_blocks(recording, lengths)
             return max(float(fit_block(block, intervals).error.max()) for block in blocks)
 
+        # One number of intervals for all trajectories gives one shape of control points: the
+        # fewest with which the worst trajectory is near enough.
         intervals = request.knots
         if intervals is None:
             intervals = fewest_intervals(largest_error, request.error, request.degree, shortest)

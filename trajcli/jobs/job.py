@@ -89,6 +89,7 @@ def write_blocks(job: Job[S], write: Callable[[Span, Arrays, int], object], repo
                 middle = (block.begin + block.end) // 2
                 stack += [replace(block, begin=middle), replace(block, end=middle)]
                 continue
+            # PyTorch and CUDA name a full or lost device in many ways; device_errors knows them
             try:
                 with nullcontext() if job.device == "cpu" else device_errors():
                     for first, arrays in job.compute(block):
@@ -104,6 +105,7 @@ def write_blocks(job: Job[S], write: Callable[[Span, Arrays, int], object], repo
             except DeviceLost as lost:
                 reason = f"the loss of {job.device} ({lost})"
                 raise stop_error(job.out, reason, done, total) from None
+            # signals are answered only here, with every block written or not begun
             done += len(block)
             report.on_progress(done, total)
             if signal := answered():
@@ -117,6 +119,7 @@ def make_blocks(recording: Recording, rows: Integers) -> Iterator[Block]:
 
     Trajectories with equally many rows are a group of the output, the fewest first.
     """
+    # a job may change how many rows there are, so that recorded lengths do not tell the groups
     for group, count in enumerate(sorted({*rows.tolist()})):
         numbers = np.flatnonzero(rows == count)
         group_recording = recording.take(numbers)
@@ -142,6 +145,7 @@ def find_faults(
         try:
             check(span)
         except InputError:
+            # the error names what is wrong in the block, not in which trajectories
             for k in range(span.begin, span.end):
                 single = replace(span, begin=k, end=k + 1)
                 try:

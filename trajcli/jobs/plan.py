@@ -104,6 +104,8 @@ class Plan:
         if resolved is not None:
             with report.faults():
                 batches = self._make_batches(resolved, resolved.recording)
+        # each step collects its faults, and those after it go on with what they can: one run
+        # reports everything that is wrong with a request
         self.gradient: Gradient | None = None
         if batches and (request.grad, request.cost, request.factor) != (None, None, None):
             with report.faults():
@@ -125,12 +127,14 @@ class Plan:
             batches = self._make_batches(resolved, recording)
         self.left_out = resolved.left_out
         if request.skip_bad:
+            # lengths and steps are grouped again without what is left out
             bad = _find_bad(batches)
             recording = recording.take(~np.isin(recording.numbers, list(bad)))
             self.left_out += bad.values()
             batches = self._make_batches(resolved, recording)
         self.recording, self.batches = recording, batches
 
+        # results take the type of the actions; where files differ, one that holds all of them
         arrays = [batch.inputs.actions for batch in batches]
         stored = np.result_type(*(getattr(x, "precision", x.dtype) for x in arrays))
         self.dtype = request.dtype or output_dtype(stored)
@@ -164,7 +168,8 @@ class Plan:
             memory = min(memory, int(SHARE_OF_FREE * free_bytes(self.choice.device)))
         elif kind == "triton":
             kind = "torch"
-        # as many values as suit the caches, in as much memory as there is
+        # as many values as suit the caches, in as much memory as there is, but at least one
+        # trajectory
         room, needs = min(BLOCK_VALUES[kind] * BYTES_PER_VALUE[kind], memory), list[int]()
         for inputs in (batch.inputs for batch in self.batches):
             _, horizon, dofs = inputs.actions.shape
@@ -340,6 +345,7 @@ def _find_bad(batches: Sequence[Batch]) -> Mapping[int, LeftOut]:
     def spans() -> Iterator[Span]:
         for group, batch in enumerate(batches):
             count, rows, dofs = batch.inputs.actions.shape
+            # nothing is computed yet, so that a block takes only the values that are read
             size = max(1, SCANNED_BYTES // (rows * dofs * 8))
             for begin in range(0, count, size):
                 yield Span(group=group, begin=begin, end=min(begin + size, count))

@@ -134,6 +134,7 @@ class Curves:
         if request.method or not names:
             return request.method or DEFAULT
         first, known = recording.take([0]), is_known(*mode)
+        # the beginning of one trajectory is enough to tell measured rates from derived ones
         sample = first.take(slice(None), range(min(first.rows, resampling.SAMPLED_ROWS)))
         rows, knots = {name: sample.arrays[name].read() for name in names}, read_row_times(first)[0]
         method, what = resampling.default_method(*mode, rows, knots[:, : sample.rows]), ""
@@ -254,20 +255,20 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         recording = recording.take(indices)
         curves = Curves(request, recording, files.report)
         counts, ends, slack = _measure_rows(recording, holding, rate, curves)
-        held, remarks = _check_ends(counts, ends, slack, rate, curves.stops)
+        held_count, remarks = _check_ends(counts, ends, slack, rate, curves.stops)
         jumps, rotation_report = TurnJumps(recording), Report()
         clock, stamps = recording.start_stamps(of_rows=not holding), None
         if new is not None:
             stamps = choose_clock(new, indices, clock, ends, slack)
-            inside = np.flatnonzero(stamps.counts)
-            if stamps.faults and not (request.skip_bad and len(inside)):
+            nonempty = np.flatnonzero(stamps.counts)
+            if stamps.faults and not (request.skip_bad and len(nonempty)):
                 raise InputError(*stamps.faults[:MOST_FAULTS])
             left_out += stamps.faults
-            recording, stamps = recording.take(inside), stamps.take(inside)
+            recording, stamps = recording.take(nonempty), stamps.take(nonempty)
             counts = stamps.counts
             if clock is not None:
                 remarks.append(Note(stamps.remark))
-                clock = stamps.start_stamps((clock[0][inside], clock[1]))
+                clock = stamps.start_stamps((clock[0][nonempty], clock[1]))
 
         def compute(block: Block) -> Results:
             part, indices = block.recording, block.indices
@@ -276,6 +277,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
                 times = since = np.arange(counts[indices[0]])[None] / (rate or 1.0)
             else:
                 times, since = stamps.row_times(indices)
+            # curves through positions and rates need all arrays of a block at once
             values = {name: read_finite_rows(part, name, lenient) for name in recording.arrays}
             jumps.add(values, part)
             # ends may be off by rounding
@@ -296,10 +298,11 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
             yield 0, arrays
 
         stated = {"dt": "varies" if rate is None else 1.0 / rate, **curves.attributes()}
-        stated |= {"held_ends": held} if held else {}
+        stated |= {"held_ends": held_count} if held_count else {}
         turned, sizes = list[Variable](), dict[str, int]()
         if rotations:
             dtype = output_dtype(recording.input.precision)
+            # slerp turns at a constant rate between rows, and so has no acceleration to write
             written = QUANTITIES[: 4 if curve == "spline" else 2]
             turned, sizes, attributes = describe_rotations(rotations, written, dtype, frame)
             stated |= attributes
@@ -321,7 +324,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         "at": request.at,
         "method": stated.get("method"),
         "samples_of": stated.get("samples_of"),
-        "held_ends": held,
+        "held_ends": held_count,
         "arrays": [*(curves.names if others else ()), *(v.name for v in turned)],
         **{name: {"least": int(n.min()), "most": int(n.max())} for name, n in rows.items()},
     }
@@ -333,14 +336,15 @@ def _measure_rows(
     """Measures, for each trajectory, its number of rows at a rate, the time of its last row in
     seconds from the first, and how far rounding may move that time."""
     counts, (ends, slack) = np.zeros(len(recording), np.int64), np.zeros((2, len(recording)))
+    # this pass over all trajectories is cheap: it reads times and, at most, the last two rows
     for block in make_blocks(recording, recording.lengths):
         part, indices = block.recording, block.indices
         knots, rounding = read_row_times(part, acting=holding)
         ends[indices] = knots[:, -1]
         slack[indices] = np.maximum(*slack_at_ends(knots))[:, 0] + rounding
         if rate is not None:
-            acting, held = knots.shape[1] > part.rows, curves.may_hold(part, knots)
-            pairs = zip(ends[indices].tolist(), held, strict=True)
+            acting, may_hold = knots.shape[1] > part.rows, curves.may_hold(part, knots)
+            pairs = zip(ends[indices].tolist(), may_hold, strict=True)
             counts[indices] = [new_count(rate, end, rounding, acting, may) for end, may in pairs]
     return counts, ends, slack
 
@@ -351,15 +355,15 @@ def _check_ends(
     """Counts the trajectories whose last row is held at a later step of a rate; returns with the
     count the notes on rows that end after or before the last one."""
     # by how much the new rows of each trajectory end after its last row
-    late, notes = (counts - 1) / rate - ends if rate else 0.0 * ends, list[str]()
-    held = int((late > slack + 1e-9).sum())
-    if held:
-        what = f"the last row is held at the next step, up to {late.max():.3g} s later"
-        notes.append(Note(f"{what} ({held} of {len(late)} trajectories)"))
-    if not stops and (late < -slack - 1e-9).any():
-        what = f"up to {-late.min():.3g} s before the last row, which is in motion"
+    delay, notes = (counts - 1) / rate - ends if rate else 0.0 * ends, list[str]()
+    held_count = int((delay > slack + 1e-9).sum())
+    if held_count:
+        what = f"the last row is held at the next step, up to {delay.max():.3g} s later"
+        notes.append(Note(f"{what} ({held_count} of {len(delay)} trajectories)"))
+    if not stops and (delay < -slack - 1e-9).any():
+        what = f"up to {-delay.min():.3g} s before the last row, which is in motion"
         notes.append(Note(f"the new rows end {what}: none is held after it"))
-    return held, notes
+    return held_count, notes
 
 
 def _describe_states(recording: Recording, rate: float | None) -> Iterator[Variable]:

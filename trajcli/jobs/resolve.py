@@ -94,8 +94,10 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     if request.absolute is not None:
         names = first.joint_names or ()
         absolute = parse_dofs(request.absolute, first.shape[2], "--absolute", names).numbers
+    # the dofs of rotations are composed, so that increments of them are no sums
     commands = Commands(request.actions, absolute, turning)
     raise_if_any(commands.faults(mode, "--actions"), UsageError)
+    # noise is stated in the units of the file, positions are computed in SI
     if request.recorded:
         if (units := first.position_units) is not None:
             mode = mode.noise_in(per_si(units))
@@ -160,6 +162,7 @@ def _look_up(
         states.setdefault("start", NO_STATE)
     if mode is None or mode.options().get("ends") != "goal":
         states.setdefault("goal", NO_STATE)
+    # with --episodes, faults of what is not picked do not matter: they are raised once it is known
     fitting, bad = _fit_together(request, recordings, states, option)
     usable = [recording for recording in fitting if recording.fault is None]
     left_out += bad if request.episodes is None or not fitting else ()
@@ -324,6 +327,7 @@ def resolve_mode(
     if request.recorded:
         turning = bool(recordings[0].rotations)
         return make_method(request.mode, turning, **request.options), None
+    # files that state the same mode count as one, the first
     stated: dict[_StatedMode, Place] = {}
     for recording in recordings[:_FIRST]:
         mode, mode_options, where = _read_mode(recording)
@@ -336,6 +340,7 @@ def resolve_mode(
             found="; ".join(f"{where} {_mode_words(*mode)}" for mode, where in stated.items()),
             hint="--mode and its options say which",
         )
+    # the request comes first; what it leaves open is filled in by the files, in their order
     options, notes = dict(request.options), list[str]()
     source: Place | None = None
     for (mode, mode_options), where in stated.items():
@@ -389,6 +394,7 @@ def input_warnings(recording: Recording, longest: Inputs) -> Iterator[str]:
             f"reads them as {QUANTITIES[mode.action_order]} "
             "(--mode clique or central reads positions)"
         )
+    # an array that is named after one quantity and read as another
     name = recording.array_name.rpartition("/")[2]
     rate = named_rate(name)
     if rate in QUANTITIES and rate != QUANTITIES[mode.action_order]:

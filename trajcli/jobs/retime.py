@@ -494,12 +494,12 @@ class Timings(Paces):
         notes, names = super().notes(), self.names()
         remarks = [(x, n) for n, t in zip(names, self._timings, strict=True) for x in t.remarks]
         for kind in dict.fromkeys(remark.kind for remark, _ in remarks):
-            alike = [(x.size, x.text, name) for x, name in remarks if x.kind == kind]
-            text = join_names((text for _, text, _ in alike), 3)
+            same_kind = [(x.size, x.text, name) for x, name in remarks if x.kind == kind]
+            text = listed((text for _, text, _ in same_kind), 3)
             if len(names) > 1:
                 # of many trajectories, the one where most is left out or assumed
-                _, most, name = max(alike)
-                count = f"{len({n for *_, n in alike})} of {len(names)} trajectories"
+                _, most, name = max(same_kind)
+                count = f"{len({n for *_, n in same_kind})} of {len(names)} trajectories"
                 text = f"{most} in {name}, the most; found in {count}" if most else count
             notes.append(Note(f"{kind}: {text}" if text else kind))
         return notes

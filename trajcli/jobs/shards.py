@@ -140,6 +140,7 @@ def read_finished_part(request: SourceRequest, dry: bool = False) -> dict[str, A
         part = Part(path)
     except InputError:
         return None
+    # names of inputs are relative to the folder of OUT, which holds the folder of parts
     states = {name: file_content(path.parent.parent / name) for name in part.inputs}
     if fault := part.compare(__version__, json.loads(request.to_json()), states):
         if request.overwrite:
@@ -223,6 +224,7 @@ def _part_names(folder: Path) -> list[str]:
 
 def _parse_name(name: str) -> tuple[int, int]:
     """Parses 00003-of-00064.h5 as 3 and 64; returns -1 and 0 for any other name."""
+    # with five digits, names sort as numbers do up to 100 000 shards
     match = re.fullmatch(r"([0-9]{5,9})-of-([0-9]{5,9})\.h5", name)
     index, count = (int(match[1]), int(match[2])) if match else (0, 0)
     return (index, count) if index < count else (-1, 0)
@@ -256,6 +258,7 @@ def merge(out: Path, overwrite: bool = False, report: Report | None = None) -> d
         faults.append(Fault(what, where=where, expected=expected, found=found, hint=hint))
     raise_if_any(faults)
     parts = [run.done[index] for index in range(run.count)]
+    # parts are watched for changes, as inputs of a run are
     with Files() as files:
         files.sources.watch([str(part.path) for part in parts])
         opened = [files.open(part.path) for part in parts]
@@ -352,6 +355,7 @@ def _describe(parts: Parts) -> Description:
             for number, name in zip(group.numbers, group.names, strict=True):
                 titles[number] = name
         names += titles
+    # one line of times for all, if all parts have the same
     times = [_shared_time(file, part) for file, part in parts.items()]
     shared = len(lengths) == 1 and all(
         line is not None and np.array_equal(line, times[0]) for line in times
@@ -368,6 +372,7 @@ def _describe(parts: Parts) -> Description:
         elif name in versions[0] and (name != "start_stamp" or _has_stamps(parts)):
             dtype = np.result_type(*(variables_of[name].dtype for variables_of in versions))
             variables.append(replace(versions[0][name], dtype=dtype))
+    # control points differ between trajectories by as many as rows do
     sizes = {dim: size for dim, size in first.sizes.items() if dim not in ("trajectory", "row")}
     if "point" in sizes:
         sizes["point"] += max(lengths) - first.sizes["row"]
@@ -449,6 +454,7 @@ def _spans(parts: Parts) -> Iterator[PartSpan]:
     for k, rows in enumerate(sorted(lengths)):
         begin = 0
         for file, part in parts.items():
+            # of groups, one trajectory at a time; of an array, as many as memory allows
             count, step, time = 0, 1, None
             names = [name for group in part.groups if group.rows == rows for name in group.names]
             if names:
