@@ -18,13 +18,13 @@ OUT, QUANTITIES = Path("out.h5"), Path("out.h5.parts")
 
 
 def run_shards(request: Request, count: int, indices: Iterable[int] | None = None) -> None:
-    """Write the parts of a run; all of them, or those of these shards."""
+    """Writes all parts of a run, or the parts of these shards."""
     for index in range(count) if indices is None else indices:
         run(replace(request, shard=Shard(index, count)))
 
 
 def write_parts(count: int, indices: Iterable[int] | None = None, **more: Any) -> None:
-    """Write parts of a small run, of which it does not matter what it computes."""
+    """Writes parts of a small run; what it computes does not matter."""
     if not Path("small.npy").exists():
         np.save("small.npy", np.random.default_rng(0).standard_normal((BATCH, 4, 3)).astype("f4"))
     options = {"dt": "0.02", "start": "zero", "overwrite": True, **more}
@@ -46,7 +46,7 @@ def one_array(**more: Any) -> Request:
 
 
 def many_files(steps: Any = 0.0, rows: int = 0, **more: Any) -> Request:
-    """Nine files, each of which may have a step and a length of its own, or all the same steps."""
+    """Writes nine files, with the same steps or each with a step and a length of its own."""
     random = np.random.default_rng(3)
     for k in range(9):
         with h5py.File(f"in_{k}.h5", "w") as file:

@@ -36,14 +36,14 @@ REQUEST = Request(sources=["in.npy"], out=OUT, dt="0.02", start="zero")
 
 @pytest.fixture
 def whole() -> bytes:
-    """The run in one piece: of 9 MB, in blocks of a few trajectories."""
+    """Writes the run in one piece: 9 MB, in blocks of a few trajectories."""
     np.save("in.npy", np.random.default_rng(0).standard_normal((2400, 40, 6)).astype("f4"))
     run(replace(REQUEST, out=Path("whole.h5")))
     return Path("whole.h5").read_bytes()
 
 
 def start(shard: str) -> subprocess.Popen[str]:
-    """A shard in a process of its own, about to begin."""
+    """Starts a shard in a process of its own, which waits to begin."""
     process = subprocess.Popen(
         [sys.executable, "-c", RUNNER, shard],
         stdout=subprocess.PIPE,
@@ -92,7 +92,7 @@ def test_shards_that_are_killed_and_run_again_give_the_same_bytes(whole):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_shard_that_slurm_warns_exits_75_and_the_same_command_goes_on(whole, number):
+def test_a_shard_warned_by_slurm_exits_75_and_can_go_on(whole, number):
     process = start("0/1")
     while process.poll() is None and not any(QUANTITIES.glob(".*.trajcli-*/data")):
         time.sleep(0.001)
@@ -105,7 +105,7 @@ def test_a_shard_that_slurm_warns_exits_75_and_the_same_command_goes_on(whole, n
     assert merged() == whole
 
 
-def test_a_shard_that_is_being_written_is_refused_to_a_second_process(whole):
+def test_a_second_process_may_not_write_the_same_shard(whole):
     QUANTITIES.mkdir()
     with open(QUANTITIES / ".00001-of-00002.h5.trajcli-lock", "wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""The lines of docs/clusters.md give the run in one piece, by those launchers that are here.
+"""The lines of docs/clusters.md give the run in one piece, by the launchers found here.
 
 Slurm's lines run without its daemons: what it would start, with the variables that it would set.
 """

@@ -44,7 +44,7 @@ def test_missing_parts_are_named():
     assert not OUT.exists()
 
 
-def test_parts_of_two_commands_are_not_merged_and_the_difference_is_named():
+def test_parts_of_two_commands_are_refused_with_their_difference():
     write_parts(3)
     write_parts(3, [1], dt="0.05")
     with pytest.raises(InputError, match=r"00001-of-00003\.h5(.|\n)*dt 0\.05 there, 0\.02 here"):
@@ -85,7 +85,7 @@ def test_parts_of_other_types_are_pointed_out():
 
 
 def merge_of(request: Request) -> dict[str, Any]:
-    """The report of a merge of nine shards, written anew."""
+    """Writes nine shards anew and merges them; returns the report."""
     shutil.rmtree(QUANTITIES, ignore_errors=True)
     run_shards(replace(request, overwrite=True), 9)
     return merge(OUT, overwrite=True)

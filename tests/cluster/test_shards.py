@@ -58,7 +58,7 @@ RUNS: dict[str, Callable[[], Request]] = {
 
 
 def steps_of_groups() -> Request:
-    """Groups of several lengths, the shortest first, with steps of their own."""
+    """Writes groups of several lengths, the shortest first, with steps of their own."""
     random = np.random.default_rng(7)
     with h5py.File("in.h5", "w") as file:
         for k, rows in enumerate((5, 9, 7, 9)):
@@ -68,7 +68,7 @@ def steps_of_groups() -> Request:
 
 
 def bad_demonstrations(count: int = 9, **more: Any) -> Request:
-    """Of several lengths; the third and the last have actions that are not finite."""
+    """Writes trajectories of several lengths; actions of the third and the last are not finite."""
     random = np.random.default_rng(6)
     with h5py.File("in.h5", "w") as file:
         for k in range(count):
@@ -80,7 +80,7 @@ def bad_demonstrations(count: int = 9, **more: Any) -> Request:
 
 
 def short_files(count: int, **more: Any) -> Request:
-    """Files of which the names of some end like those of others, and that state dt and start."""
+    """Writes files that state dt and start; some names end like others."""
     names = [f"{prefix}run_{k}.npz" for k in range(count // 2) for prefix in ("", "dry_")]
     for k, name in enumerate(names):
         np.savez(name, actions=np.full((2, 3, 1), k), start_position=[1.0], dt=0.1 + 0.1 * (k > 60))
@@ -112,7 +112,7 @@ def test_shards_merged_are_the_run_in_one_piece(name, count):
     assert request.out.read_bytes() == whole.read_bytes()
 
 
-def test_what_an_output_of_many_files_says_of_them_is_right_wherever_it_lies():
+def test_an_output_of_many_files_names_them_from_any_folder():
     request = short_files(120, out=Path("far/off/out.h5"))
     run_shards(request, 4)
     merge(request.out)
@@ -169,7 +169,7 @@ def test_the_same_command_again_does_what_is_missing(trajcli):
     trajcli("merge out.h5", code=0)
 
 
-def test_a_part_of_another_command_is_refused_by_what_differs_and_replaced_when_asked():
+def test_a_part_of_another_command_is_refused_unless_overwritten():
     request = one_array(dt="0.02")
     run_shards(request, 2, [0])
     other = replace(request, dt="0.05", mode="jerk")
@@ -194,7 +194,7 @@ def test_an_input_that_changed_between_shards_is_found():
         run_shards(request, 2, [0])
 
 
-def test_a_part_of_a_copy_with_another_time_names_what_keeps_times():
+def test_a_part_of_copied_inputs_names_what_keeps_their_times():
     request = one_array()
     run_shards(request, 2)
     os.utime("in.npz", ns=(5, 5))
@@ -206,8 +206,8 @@ def test_a_part_of_a_copy_with_another_time_names_what_keeps_times():
         run_shards(request, 2, [0])
 
 
-def test_a_part_that_left_nothing_out_belongs_to_runs_with_and_without_skip_bad(trajcli):
-    """Of nine demonstrations, the first third has a bad one, the last, too, the second none."""
+def test_a_complete_part_belongs_to_runs_with_or_without_skip_bad(trajcli):
+    """Of nine demonstrations, the first and the last third have a bad one, the second has none."""
     request = bad_demonstrations(skip_bad=True)
     run(request)
     whole = OUT.rename("whole.h5")

@@ -1,4 +1,4 @@
-"""Outputs of unequal lengths: every form, written in any blocks."""
+"""Outputs of unequal lengths hold the same in every form, whatever the blocks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def times_of(i: int, shared: bool) -> Any:
 
 
 def make(path: Path, what: Description, size: int = 2, shared: bool = False, **more: Any) -> bytes:
-    """Write an output in blocks of so many trajectories; its bytes."""
+    """Writes an output in blocks of so many trajectories; returns its bytes."""
 
     def blocks(output: Output) -> None:
         for k, group in enumerate(what.groups):

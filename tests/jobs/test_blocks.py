@@ -65,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def request_of(mode: str, steps: str, **more: object) -> Request:
-    """The request for a mode with steps of a kind."""
+    """Makes the request for a mode with one kind of steps."""
     recorded = mode in RECORDED
     kind, start = (DifferentiateRequest, {}) if recorded else (Request, {"start": "start.npz"})
     named = {k: v.format(n=H - 1 if recorded else H) for k, v in STEPS[steps].items()}
@@ -74,7 +74,7 @@ def request_of(mode: str, steps: str, **more: object) -> Request:
 
 
 def blockwise(request: Request) -> dict[str, Any]:
-    """Run a request trajectory by trajectory."""
+    """Runs a request trajectory by trajectory."""
     report = run(replace(request, memory=1))
     assert report["block"] == {"trajectories": 1}
     return report
@@ -86,11 +86,11 @@ ALL = [
     for i, steps in enumerate(STEPS)
     if (steps in ("one step", "each its own") if mode.startswith("bspline") else (i + k) % 3 == 0)
 ]
-"""Of most modes two kinds of steps, in turns."""
+"""Two kinds of steps for most modes, in turns."""
 
 
 def values(path: Path) -> dict[str, Any]:
-    """The datasets of an output."""
+    """Reads the datasets of an output."""
     if path.suffix == ".npz":
         with np.load(path) as archive:
             return dict(archive)
@@ -119,7 +119,7 @@ def test_the_values_do_not_depend_on_memory(folder, mode, steps):
 
 @pytest.mark.parametrize("steps", ["dt", "times"])
 @pytest.mark.parametrize("mode", ["jerk", "central", "backward"])
-def test_steps_and_states_too_many_to_be_read_ahead_are_read_in_blocks(folder, mode, steps):
+def test_large_tables_of_steps_and_states_are_read_in_blocks(folder, mode, steps):
     batch, rows, recorded = 1400, 900, mode == "backward"
     given = RNG.uniform(0.01, 0.1, (batch, rows + (steps == "times") - recorded))
     np.save("given.npy", given if steps == "dt" else given.cumsum(1))
@@ -151,7 +151,7 @@ def test_nor_do_those_of_other_outputs(folder, mode, backend, out, more):
 
 
 def store(kind: str) -> str:
-    """The actions as files people have that cannot be mapped; the SOURCE that names them."""
+    """Writes actions to a file that cannot be mapped; returns the SOURCE that names them."""
     actions = np.load("actions.npy")
     if kind == "archive":
         np.savez_compressed("in.npz", actions=actions, dt=np.load(f"steps{H}.npy"))
@@ -287,7 +287,7 @@ print(peak[0] - before)
     ],
 )
 def test_memory_is_bounded(tmp_path, words, long, most):
-    """Of 160 MB of actions and results; a long trajectory that is mapped needs no more."""
+    """A long trajectory that is mapped takes no more memory than its 160 MB."""
     shape = (1, 2_000_000, 4) if long else (2000, 1000, 4)
     with h5py.File(tmp_path / "in.h5", "w") as file:
         noise = RNG.standard_normal(shape).astype("f4")

@@ -28,7 +28,7 @@ LOST = RuntimeError("CUDA error: unspecified launch failure\nmore")
 
 @pytest.fixture
 def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
-    """A job of many blocks."""
+    """Makes the request of a run in many blocks."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     actions = random.standard_normal((BATCH, HORIZON, DOFS))
@@ -46,7 +46,7 @@ def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
 
 @pytest.fixture
 def want(request_, monkeypatch) -> Callable[[Request], bytes]:
-    """The bytes of a run by torch on the CPU, in one block; later runs are on the device."""
+    """Computes a run by torch on the CPU, in one block; later runs are on the device."""
 
     def compute(request: Request) -> bytes:
         choice = Choice("torch", "cpu", "a test")
@@ -62,7 +62,7 @@ def want(request_, monkeypatch) -> Callable[[Request], bytes]:
 
 @pytest.fixture
 def fail(monkeypatch) -> Callable[..., None]:
-    """Raise an error in the kernels: of the n-th block, and of all with more trajectories."""
+    """Makes kernels fail at the n-th block, and at all blocks with more trajectories."""
     forward, calls = torch_ops.forward, [0]
 
     def install(error: BaseException, block: int = 0, most: int = BATCH) -> None:
@@ -101,7 +101,7 @@ def test_a_device_writes_the_same_values(request_, want, options):
 @pytest.mark.skipif(not cuda.count(), reason="no CUDA device")
 @pytest.mark.parametrize("kind", [Request, DifferentiateRequest])
 def test_a_cuda_device_gives_the_values_of_the_cpu(request_, kind):
-    """Of integrate, and of differentiate by the smoothing spline."""
+    """Covers integrate, and differentiate by the smoothing spline."""
     if kind is DifferentiateRequest:
         request_ = kind(sources=request_.sources, out=request_.out, dt=request_.dt)
     run(replace(request_, out=Path("want.h5")))
@@ -112,7 +112,7 @@ def test_a_cuda_device_gives_the_values_of_the_cpu(request_, kind):
 
 
 @pytest.mark.parametrize("options", [{"dt": "all.npy"}, {"cost": "jerk"}])
-def test_where_memory_is_short_blocks_are_halved_and_the_run_goes_on(request_, want, fail, options):
+def test_short_memory_halves_blocks_and_the_run_goes_on(request_, want, fail, options):
     request = replace(request_, **options)
     expected = want(request)
     fail(OUT_OF_MEMORY, block=3)
@@ -140,7 +140,7 @@ def test_no_room_for_the_smallest_block_is_one_message(request_, want, fail):
     assert not list(Path().glob("*out*"))
 
 
-def test_a_device_lost_on_the_way_stops_a_run_that_can_be_run_again(request_, want, fail):
+def test_a_lost_device_stops_a_run_that_can_be_repeated(request_, want, fail):
     expected = want(request_)
     fail(LOST, block=3)
     with pytest.raises(Stopped) as stopped:

@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def request(source: str, **more: Any) -> Request:
-    """A run in blocks of one trajectory."""
+    """Runs in blocks of one trajectory."""
     return replace(Request(sources=[source], out=OUT, start="zero", memory=1), **more)
 
 
@@ -109,7 +109,7 @@ CASES = (
 
 
 def change(path: str) -> None:
-    """Other bytes, of the same size and time of modification."""
+    """Writes other bytes with the same size and time of modification."""
     time.sleep(0.02)  # more than the clock of a file system takes to go on
     before, data = os.stat(path), Path(path).read_bytes()
     digit = data.rfind(b"0") if path.endswith(".json") else -2
@@ -178,7 +178,7 @@ def test_parts_of_two_states_of_an_input_are_not_mixed(case: Callable[[], Any]) 
 
 
 def test_a_copy_of_an_input_is_the_same_input() -> None:
-    """As on another node."""
+    """The parts are written as on another node."""
     asked, path = the_file_itself()
     run_shards(asked, 2, [0])
     shutil.copy2(path, "copy.npy")

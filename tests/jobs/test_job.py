@@ -1,4 +1,4 @@
-"""The one loop by which all commands compute and write."""
+"""All commands compute and write by one loop."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_command_shows_progress_up_to_the_last_trajectory(folder, monkeypatch,
 
 
 def blocks_written(room: int, *blocks: tuple[int, int]) -> tuple[list[range], Report]:
-    """Returns the blocks of a job that are written where a device has room for so many."""
+    """Runs a job where a device has room for so many trajectories; returns the blocks written."""
     written, report = list[range](), Report()
 
     def compute(block: Span) -> Any:
@@ -70,7 +70,7 @@ def blocks_written(room: int, *blocks: tuple[int, int]) -> tuple[list[range], Re
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 6, 7])
-def test_blocks_without_room_on_a_device_are_halved_and_every_trajectory_is_written_once(room):
+def test_halved_blocks_write_every_trajectory_once(room):
     written, report = blocks_written(room, (0, 7), (7, 14), (14, 15))
     assert [number for block in written for number in block] == list(range(15))
     assert max(map(len, written)) <= room

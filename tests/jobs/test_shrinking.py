@@ -90,7 +90,7 @@ COMMANDS = (
     ("line", "change"), [(line, [*CHANGES][k % 2]) for k, line in enumerate(COMMANDS)]
 )
 def test_a_file_that_changes_while_it_is_looked_at_is_reported(tmp_path, line, change):
-    """Also by what only looks at it; what is read of pages that are gone would end the process."""
+    """Views report it, too; reading a mapped page that is gone would end the process."""
     for name in ("motion", "other"):
         np.save(tmp_path / f"{name}.npy", np.ones((1000, 300, 2), "f4"))
     run = subprocess.run(
