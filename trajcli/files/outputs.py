@@ -310,7 +310,8 @@ class Output(ABC):
         if self.description.groups and variable.has_trajectory_axis:
             addresses = self._addresses[name, group][begin : begin + count]
         else:
-            addresses = self._addresses[name, 0] + entry * np.arange(begin, begin + count)
+            address = int(self._addresses[name, 0][0])
+            addresses = address + entry * np.arange(begin, begin + count)
         size = values[0].nbytes
         if size < entry:
             addresses = addresses + first * values[0, 0].nbytes
