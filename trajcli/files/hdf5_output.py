@@ -36,8 +36,8 @@ class Hdf5Output(Output):
     """
 
     def _complete(self) -> None:
-        """Compresses what was written, one dataset after the other, chunk by chunk, so that the
-        bytes do not depend on blocks or parts; lists the inputs of a part."""
+        """Compresses what was written, and lists the inputs of a part."""
+        # one dataset after the other, chunk by chunk: the bytes do not depend on blocks or parts
         if not self._packed and not self.inputs:
             return
         groups = self.description.groups
@@ -160,13 +160,12 @@ class Hdf5Output(Output):
                         h5py.h5ds.attach_scale(datasets[variable.name].id, scale.id, axis)
 
     def _make_groups(self, file: Any) -> None:
-        """Makes a group for each trajectory, with its datasets, their units and their scales.
-
-        HDF5's own functions take a third of the time of h5py's, and there may be thousands of
-        groups. Datasets are labelled as they are made, while HDF5 still has them at hand. As
-        h5ds.attach_scale would also list every dataset at the scale of the dofs, which takes longer
-        with each of them, axes refer to their scales, but not the reverse; no reader needs that.
-        """
+        """Makes a group for each trajectory, with its datasets, their units and their scales."""
+        # HDF5's own functions take a third of the time of h5py's, and there may be thousands of
+        # groups. Datasets are labelled as they are made, while HDF5 still has them at hand. As
+        # h5ds.attach_scale would also list every dataset at the scale of the dofs, which takes
+        # longer with each of them, axes refer to their scales, but not the reverse; no reader needs
+        # that.
         folders = dict[str, Any]()
         sizes = self.description.sizes
         scales = {n: np.array([file[n].ref], h5py.ref_dtype) for n in sizes if n in file}

@@ -375,11 +375,9 @@ class NpzOutput(Output):
 
     def _write_heads(self, file: BinaryIO) -> list[zipfile.ZipInfo]:
         """Writes the headers of all members with the checksums of their present values; the file
-        is then at the end of the last member.
-
-        A header precedes its values and holds their CRC-32, so headers are written twice: to lay
-        the file out, and once all values are there.
-        """
+        is then at the end of the last member."""
+        # A header precedes its values and holds their CRC-32, so headers are written twice: to lay
+        # the file out, and once all values are written.
         members, description = [], self.description
         for variable in description.variables:
             groups = description.groups if variable.has_trajectory_axis else ()

@@ -32,6 +32,7 @@ from trajcli.files.quantities import QUANTITIES, SMOOTHING
 from trajcli.files.source import relative_path
 from trajcli.system import hold_signals
 
+# Endings that export writes, and those of outputs with their families.
 _EXPORTED = (".parquet", ".rrd", ".tum", ".yaml", ".yml", ".json")
 _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
 

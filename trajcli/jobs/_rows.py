@@ -93,11 +93,10 @@ def find_computable(
 ) -> tuple[Integers, list[Fault]]:
     """Finds the indices of the trajectories to compute, and the faults of those left out.
 
-    With ``skip_bad`` the values of the first are finite and their times increase; all values are
-    read to find them. acting: see :func:`read_row_times`.
-
-    Raises InputError where none can be computed.
+    acting: see :func:`read_row_times`. Raises InputError where none can be computed.
     """
+    # without --skip-bad, values are read once, as they are computed; with it all are read before,
+    # to leave out trajectories with values that are not finite or times that do not increase
     if not request.skip_bad:
         return np.arange(len(recording)), []
 

@@ -86,34 +86,7 @@ class Plan:
         """
         self.request, report = request, files.report
         shard, files_of_shard = request.shard, request.files_of_shard()
-        self.quantities = [name for name in QUANTITIES if name in request.write]
-        with report.faults():
-            others = [name for name in request.write if name not in QUANTITIES]
-            if others or not self.quantities:
-                found = ", ".join(others) or "nothing"
-                raise UsageError(
-                    unknown("output", where="--write", choices=QUANTITIES, found=found)
-                )
-        with report.faults():
-            # OUT of a shard is written by merge; read_finished_part checks a part
-            refuse_output(request.out, request.overwrite or shard is not None)
-        resolved: Resolved | None = None
-        with report.faults():
-            resolved = resolve(request, files, files_of_shard or request.sources)
-        batches: list[Batch] = []
-        if resolved is not None:
-            with report.faults():
-                batches = self._make_batches(resolved, resolved.recording)
-        # each step collects its faults, and those after it go on with what they can: one run
-        # reports everything that is wrong with a request
-        self.gradient: Gradient | None = None
-        if batches and (request.grad, request.cost, request.factor) != (None, None, None):
-            with report.faults():
-                self.gradient = Gradient(request, files, batches)
-        with report.faults():
-            refuse_input(request.out, files.paths())
-        report.raise_faults()
-        assert resolved is not None  # else its faults were raised
+        resolved, batches = self._look_up(files, files_of_shard or request.sources)
         recording, self.mode_source = resolved.recording, resolved.mode_source
         self.mode, self.commands = batches[0].inputs.mode, batches[0].commands
 
@@ -142,7 +115,13 @@ class Plan:
         # the device is chosen last: what is wrong with the inputs is said without starting CUDA
         self.choice = choose(request.device, request.backend)
         self.notes = report.notes
-        report.add(*_conversion_notes(recording, self.dtype))
+        # a note for each type that is converted, with the first input of that type
+        kinds: dict[np.dtype[Any], Place] = {}
+        for part in recording.members:
+            kinds.setdefault(part.input.dtype, part.input.where)
+        for kind, where in kinds.items():
+            if kind.kind in "iu" or kind.itemsize not in (4, 8):
+                report.add(Note(f"{where}: {kind} converted to {self.dtype}"))
         self.sizes = self._choose_block_sizes(report)
         report.add(*input_warnings(recording, batches[-1].inputs))
         # commands that are positions in rad or m may lie in [-1, 1]
@@ -150,6 +129,37 @@ class Plan:
         if self.mode.derivatives_of or not (layout and layout.family.commands_positions):
             self.positions = recorded_positions_hint(recording)
         refuse_form(request.out, self.output, request.compress, has_write=True)
+
+    def _look_up(self, files: Files, sources: Sequence[str]) -> tuple[Resolved, list[Batch]]:
+        """Looks up everything that the request names; raises all faults together."""
+        # each step collects its faults, and those after it go on with what they can: one run
+        # reports everything that is wrong with a request
+        request, report = self.request, files.report
+        self.quantities = [name for name in QUANTITIES if name in request.write]
+        with report.faults():
+            others = [name for name in request.write if name not in QUANTITIES]
+            if others or not self.quantities:
+                found, choices = ", ".join(others) or "nothing", QUANTITIES
+                raise UsageError(unknown("output", where="--write", choices=choices, found=found))
+        with report.faults():
+            # OUT of a shard is written by merge; read_finished_part checks a part
+            refuse_output(request.out, request.overwrite or request.shard is not None)
+        resolved: Resolved | None = None
+        with report.faults():
+            resolved = resolve(request, files, sources)
+        batches: list[Batch] = []
+        if resolved is not None:
+            with report.faults():
+                batches = self._make_batches(resolved, resolved.recording)
+        self.gradient: Gradient | None = None
+        if batches and (request.grad, request.cost, request.factor) != (None, None, None):
+            with report.faults():
+                self.gradient = Gradient(request, files, batches)
+        with report.faults():
+            refuse_input(request.out, files.paths())
+        report.raise_faults()
+        assert resolved is not None  # else its faults were raised
+        return resolved, batches
 
     def _make_batches(self, resolved: Resolved, recording: Recording) -> list[Batch]:
         """Groups trajectories by length; raises InputError for shapes that do not fit."""
@@ -363,17 +373,6 @@ def _find_bad(batches: Sequence[Batch]) -> Mapping[int, LeftOut]:
         first = list(bad.values())[:MOST_FAULTS]
         raise InputError(*(fault for _, faults in first for fault in faults))
     return bad
-
-
-def _conversion_notes(recording: Recording, dtype: str) -> Iterator[str]:
-    """Yields a note for each type that is converted, with the first input of that type."""
-    kinds: dict[Any, Place] = {}
-    for part in recording.members:
-        stored = part.input.dtype
-        if stored.kind in "iu" or stored.itemsize not in (4, 8):
-            kinds.setdefault(stored, part.input.where)
-    for stored, where in kinds.items():
-        yield Note(f"{where}: {stored} converted to {dtype}")
 
 
 def describe_rotations(

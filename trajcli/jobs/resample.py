@@ -156,14 +156,6 @@ class Curves:
             self._report.add_notes(Note(f"by {method}: {what}"))
         return method
 
-    def may_hold(self, block: Recording, knots: Floats) -> list[bool]:
-        """Says for each trajectory of a block whether a row after its end may hold its last."""
-        if self.stops:
-            return [True] * len(block)
-        last = block.take(slice(None), range(max(0, block.rows - 2), block.rows))
-        rows = {name: last.arrays[name].read() for name in QUANTITIES if name in block.arrays}
-        return list(resampling.at_rest(rows or {QUANTITIES[0]: last.input.read()}, knots))
-
     def attributes(self) -> dict[str, Any]:
         """Collects the attributes of an output that say which curves it samples."""
         stated: dict[str, Any] = {"method": self.method}
@@ -254,7 +246,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         indices, left_out = find_computable(request, recording, holding)
         recording = recording.take(indices)
         curves = Curves(request, recording, files.report)
-        counts, ends, slack = _measure_rows(recording, holding, rate, curves)
+        counts, ends, slack = _measure_rows(recording, holding, rate, curves.stops)
         held_count, remarks = _check_ends(counts, ends, slack, rate, curves.stops)
         jumps, rotation_report = TurnJumps(recording), Report()
         clock, stamps = recording.start_stamps(of_rows=not holding), None
@@ -331,7 +323,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
 
 
 def _measure_rows(
-    recording: Recording, holding: bool, rate: float | None, curves: Curves
+    recording: Recording, holding: bool, rate: float | None, stops: bool
 ) -> tuple[Integers, Floats, Floats]:
     """Measures, for each trajectory, its number of rows at a rate, the time of its last row in
     seconds from the first, and how far rounding may move that time."""
@@ -343,7 +335,13 @@ def _measure_rows(
         ends[indices] = knots[:, -1]
         slack[indices] = np.maximum(*slack_at_ends(knots))[:, 0] + rounding
         if rate is not None:
-            acting, may_hold = knots.shape[1] > part.rows, curves.may_hold(part, knots)
+            acting, may_hold = knots.shape[1] > part.rows, [True] * len(part)
+            # a row after the end may hold the last one where that is at rest, as two rows show
+            if not stops:
+                last = part.take(slice(None), range(max(0, part.rows - 2), part.rows))
+                rows = {n: last.arrays[n].read() for n in QUANTITIES if n in part.arrays}
+                rows = rows or {QUANTITIES[0]: last.input.read()}
+                may_hold = list(resampling.at_rest(rows, knots))
             pairs = zip(ends[indices].tolist(), may_hold, strict=True)
             counts[indices] = [new_count(rate, end, rounding, acting, may) for end, may in pairs]
     return counts, ends, slack

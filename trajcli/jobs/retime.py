@@ -173,7 +173,8 @@ class Paces:
         remarks = [x for n in bounds for x in stored.unit_remarks(n, recording.units.get(n))]
         self._remarks = [*dict.fromkeys(remarks), *stored.remarks(names, dofs)]
         self.matched, margin = stored.matched(names, dofs), request.margin
-        # no pace changes positions: they are compared with their limits, but do not set the pace
+        # No pace changes positions: they are compared with their limits, but do not set the pace,
+        # and need no margin.
         self._position, self._beyond = bounds.pop("position", None), 0
         self.limits: fastest.Bounds = {
             name: (margin * b.lower, margin * b.upper) for name, b in bounds.items()
@@ -334,11 +335,7 @@ class _Timing(NamedTuple):
 
 
 class Timings(Paces):
-    """The fastest timing of each trajectory along its path.
-
-    How many rows OUT has must be known before any are written: until then control points lie in a
-    file without a name in its folder, which ends with the process.
-    """
+    """The fastest timing of each trajectory along its path."""
 
     def _choose_arrays(self) -> tuple[list[str], dict[str, str], int]:
         recording = self._input
@@ -357,6 +354,7 @@ class Timings(Paces):
             text = f"no limits of {' and '.join(free)}, which may be of any size"
             self._remarks.append(Note(text) if free == ["jerk"] else text)
         self._ends: EndsName = "plan"
+        # without --to, setpoints are at least as dense as the recorded rows
         self._rate = request.to or max(_RATE, 1 / (everything.step or 1))
         self._even = request.rows is None and request.duration is None
         self.has_names, faults = len(everything) > 1 and self._even, list[Fault]()
@@ -366,6 +364,8 @@ class Timings(Paces):
             for _ in self._courses(everything.only(self.arrays), []):
                 pass
 
+        # How many rows OUT has must be known before any are written. Until then control points lie
+        # in a file without a name in its folder, which ends with the process.
         courses, timings = self._courses(recording, faults), dict[int, _Timing]()
         with os_failures(request.path), held():
             self._points = stack.enter_context(TemporaryFile(dir=request.path.parent))  # noqa: SIM115
@@ -393,6 +393,7 @@ class Timings(Paces):
 
         self.recording, self._timings = recording.take([*timings]), [*timings.values()]
         self.counts = np.array([timing.rows for timing in self._timings], np.int64)
+        # a plan of n rows has n - 5 control points
         self.sizes = {"point": int(self.counts.max(initial=5)) - 5, "each": 1}
         self._shares = {name: np.zeros((len(timings), recording.shape[2])) for name in limits}
         cut = isinstance(request.turns, float)  # which leaves no noise
@@ -460,6 +461,7 @@ class Timings(Paces):
         states: dict[str, Any] = {"start": State(*points[:, :4].swapaxes(0, 1))}
         if self._ends == "goal":
             states["goal"] = State(*points[:, 4:8].swapaxes(0, 1))
+        # rows are those that integrate makes of the control points in OUT
         motion = integrate(
             points[:, 8:], dt=step, mode="bspline", ends=self._ends, backend="native", **states
         )

@@ -79,8 +79,8 @@ class Part:
 
     @property
     def command(self) -> str:
-        """The version of trajcli and the request but for ``skip_bad``, as one text: parts that left
-        something out state it, and others of the same run do not."""
+        """The version of trajcli and the request, as a text that parts of one run share."""
+        # of one run, parts that left something out state skip_bad, and the others do not
         return json.dumps([self.version, {**self.request, "skip_bad": True}], sort_keys=True)
 
     def compare(
