@@ -25,7 +25,7 @@ from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.catalogue import decode_text
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files
-from trajcli.files.output_times import choose_clock, times_of_file
+from trajcli.files.output_times import ChosenTimes, choose_clock, times_of_file
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.reading import Reading
@@ -67,6 +67,16 @@ class ResampleRequest(SourceRequest):
     hold: float = 0.0
     rotation_frame: str = "world"
     hold_dofs: str | None = None
+
+    def check_times(self) -> None:
+        """Raises UsageError for neither or both of --to and --at, and for a wrong rate."""
+        rate = self.to
+        if (rate is None) == (self.at is None):
+            what = "no rate and no times" if rate is None else "a rate and times"
+            raise UsageError(what, where="--to and --at", expected="one of them")
+        if rate is not None and not (math.isfinite(rate) and rate > 0):
+            what = "a rate that is not positive"
+            raise UsageError(what, where="--to", expected="Hz > 0", found=f"{rate:g}")
 
 
 def curves_between(reading: Reading, recording: Recording) -> Curves:
@@ -219,22 +229,66 @@ class Curves:
         return [f"{what}; --hold-dofs {dofs_option} keeps each until the next row"]
 
 
+@dataclass(frozen=True)
+class _Resampling:
+    """Resamples the blocks of a run.
+
+    counts: the new rows of each trajectory [n]. stamps: those of --at, None at a rate. relative:
+    whether times are written from the first new row. rotation_curve: slerp or spline. report: takes
+    the notes on rotations.
+    """
+
+    request: ResampleRequest
+    recording: Recording
+    curves: Curves
+    counts: Integers
+    stamps: ChosenTimes | None
+    relative: bool
+    rotation_curve: str
+    jumps: TurnJumps
+    report: Report
+
+    def compute(self, block: Block) -> Results:
+        """Evaluates the curves of a block at its new times."""
+        request, part, indices = self.request, block.recording, block.indices
+        knots, rounding = read_row_times(part, acting=request.method == "hold")
+        if self.stamps is None:
+            times = since = np.arange(self.counts[indices[0]])[None] / (request.to or 1.0)
+        else:
+            times, since = self.stamps.row_times(indices)
+        # curves through positions and rates need all arrays of a block at once
+        lenient, names = request.allow_nonfinite, list(self.recording.arrays)
+        values = {name: read_finite_rows(part, name, lenient) for name in names}
+        self.jumps.add(values, part)
+        # ends may be off by rounding
+        at = located(np.clip(times, 0.0, knots[:, -1:]), knots, len(part), rounding)
+        arrays: dict[str, Any] = {"time": since if self.relative else times}
+        if rotations := self.recording.rotations:
+            from trajcli.rotations import resample
+
+            frame, rows = request.rotation_frame, values[names[0]]
+            q = read_orientations(rows, rotations, part.place_text, self.report, lenient)
+            motion = resample(q, self.rotation_curve, times=knots, at=at, frame=frame)
+            named = zip(ROTATIONS, motion, strict=True)
+            arrays |= {name: turned for name, turned in named if turned is not None}
+            values = {name: x[..., self.recording.free_dofs] for name, x in values.items()}
+        if self.recording.free_dofs:
+            with np.errstate(over="ignore", invalid="ignore"):
+                arrays |= self.curves.evaluate(values, knots, at)
+        yield 0, arrays
+
+
 def run_resample(request: ResampleRequest, report: Report | None = None) -> dict[str, Any]:
     """Reads, resamples and writes trajectories; returns the result as plain values.
 
     Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
     refuse_output(request.out, request.overwrite)
-    if ((rate := request.to) is None) == (request.at is None):
-        what = "no rate and no times" if rate is None else "a rate and times"
-        raise UsageError(what, where="--to and --at", expected="one of them")
-    if rate is not None and not (math.isfinite(rate) and rate > 0):
-        what = "a rate that is not positive"
-        raise UsageError(what, where="--to", expected="Hz > 0", found=f"{rate:g}")
+    request.check_times()
+    rate = request.to
     with Files(request, report=report) as files:
         recording = read_trajectories(request, files, actions=True, least=2, rotations=True)
         rotations, others = recording.rotations, recording.free_dofs
-        frame, lenient = request.rotation_frame, request.allow_nonfinite
         curve = {None: "slerp", "linear": "slerp", "cubic": "spline"}.get(request.method, "")
         if rotations and not curve:
             expected = "linear (slerp) or cubic (a spline of the logarithm)"
@@ -262,33 +316,10 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
                 remarks.append(Note(stamps.remark))
                 clock = stamps.start_stamps((clock[0][nonempty], clock[1]))
 
-        def compute(block: Block) -> Results:
-            part, indices = block.recording, block.indices
-            knots, rounding = read_row_times(part, acting=holding)
-            if stamps is None:
-                times = since = np.arange(counts[indices[0]])[None] / (rate or 1.0)
-            else:
-                times, since = stamps.row_times(indices)
-            # curves through positions and rates need all arrays of a block at once
-            values = {name: read_finite_rows(part, name, lenient) for name in recording.arrays}
-            jumps.add(values, part)
-            # ends may be off by rounding
-            at = located(np.clip(times, 0.0, knots[:, -1:]), knots, len(part), rounding)
-            arrays: dict[str, Any] = {"time": times if clock is None else since}
-            if rotations:
-                from trajcli.rotations import resample
-
-                rows = values[next(iter(recording.arrays))]
-                q = read_orientations(rows, rotations, part.place_text, rotation_report, lenient)
-                motion = resample(q, curve, times=knots, at=at, frame=frame)
-                named = zip(ROTATIONS, motion, strict=True)
-                arrays |= {name: turned for name, turned in named if turned is not None}
-                values = {name: x[..., others] for name, x in values.items()}
-            if others:
-                with np.errstate(over="ignore", invalid="ignore"):
-                    arrays |= curves.evaluate(values, knots, at)
-            yield 0, arrays
-
+        job = _Resampling(
+            request, recording, curves, counts, stamps, clock is not None, curve, jumps,
+            rotation_report,
+        )  # fmt: skip
         stated = {"dt": "varies" if rate is None else 1.0 / rate, **curves.attributes()}
         stated |= {"held_ends": held_count} if held_count else {}
         turned, sizes = list[Variable](), dict[str, int]()
@@ -296,7 +327,9 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
             dtype = output_dtype(recording.input.precision)
             # slerp turns at a constant rate between rows, and so has no acceleration to write
             written = QUANTITIES[: 4 if curve == "spline" else 2]
-            turned, sizes, attributes = describe_rotations(rotations, written, dtype, frame)
+            turned, sizes, attributes = describe_rotations(
+                rotations, written, dtype, request.rotation_frame
+            )
             stated |= attributes
         variables = [
             *describe_arrays(recording, curves.names),
@@ -306,7 +339,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
             *_describe_states(recording, rate),
         ]
         result = write_trajectories(
-            request, files, recording, counts, variables, compute, stated, left_out, sizes
+            request, files, recording, counts, variables, job.compute, stated, left_out, sizes
         )
         files.report.add(*curves.notes(), *remarks, *rotation_report.notes, *jumps.notes(""))
     rows = {"rows_before": recording.lengths, "rows": counts}
