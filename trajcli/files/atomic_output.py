@@ -128,18 +128,12 @@ class HiddenFolder:
 
         Raises BusyError if another process holds it.
         """
-        # Neither a link nor a pipe of this name may send or hold the process elsewhere. A lock file
-        # that vanishes belongs to a run that has just ended; a hundred in a row are no accident.
-        lock, flags = self._sibling("lock"), os.O_NOFOLLOW | os.O_NONBLOCK
+        # a lock file that vanishes belongs to a run that has just ended; a hundred in a row are no
+        # accident
+        lock = self._sibling("lock")
         for _ in range(100):
             try:
-                try:
-                    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | flags, 0o666)
-                except PermissionError:
-                    if not os.path.lexists(lock):
-                        raise
-                    # the lock of another user can be read, which is enough to lock it
-                    descriptor = os.open(lock, os.O_RDONLY | flags)
+                descriptor = _open_lock(lock)
             except FileNotFoundError:
                 continue  # the other run ended and removed it in between
             except OSError as error:
@@ -200,6 +194,18 @@ def remove(path: Path) -> None:
                 with contextlib.suppress(OSError):
                     part.unlink()
         os.rmdir(path)
+
+
+def _open_lock(lock: Path) -> int:
+    """Opens or makes the lock file; the file of another user only to read, enough to lock it."""
+    # neither a link nor a pipe of this name may send or hold the process elsewhere
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        return os.open(lock, os.O_RDWR | os.O_CREAT | flags, 0o666)
+    except PermissionError:
+        if not os.path.lexists(lock):
+            raise
+    return os.open(lock, os.O_RDONLY | flags)
 
 
 def reserve(path: Path, size: int) -> None:
