@@ -1,17 +1,13 @@
-"""Compile the Triton kernels for compute capabilities, without a device, and report on them.
+"""Compiles the Triton kernels for compute capabilities, without a device, and reports on them.
 
     PYTHONPATH=tests:. python tests/kernels/compile_triton.py 8.9 9.0
 
-Prints reports as JSON, a line for each capability: of every job of the last, of others the first of
-BANDS. Launches are stopped once their kernel is compiled. Of each kernel: the seconds it took, its
-registers, the bytes it spills, and what a thread does in machine instructions for one action in a
-cascade's loop, or for one row in a tile of a band: all of them, and those of the float64 pipe
-(arithmetic and conversions, of which cheaper cards have one for 32 or 64 of float32's). For
-test_triton_compiled.py, in a process of its own: it stands in for Triton's driver. Of another
-Triton, such as the least version:
-
-    pip install --no-deps --target build/triton35 'triton==3.5.*'
-    PYTHONPATH=build/triton35:tests:. python tests/kernels/compile_triton.py 8.9
+Prints a line of JSON for each capability: a report on every job of the last, of others on the first
+of BANDS. Then the number of kernels that blocks of other sizes need. Of each kernel: its registers,
+the bytes it spills, and what a thread does in machine instructions for one action in a cascade's
+loop, or for one row in a tile of a band: all of them, and those of the float64 pipe (arithmetic and
+conversions, of which cheaper cards have one for 32 or 64 of float32's). It stands in for Triton's
+driver, so test_triton_compiled.py runs it in a process of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +18,6 @@ import json
 import re
 import subprocess
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,24 +27,24 @@ import torch
 import triton.backends.nvidia
 from kernels.cases import Job, case, job
 from kernels.comparison import gradients, rows
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-from triton.runtime.jit import JITFunction
+from kernels.ptx import driver
 
-MEASURED: list[tuple[Job, str, int, str]] = [
+Sample = tuple[Job, str, int, str]
+"""Mode, dt, dofs, type."""
+MEASURED: list[Sample] = [
     (job("acceleration"), "[1,1]", 7, "float32"),
     (job("jerk", scheme="zoh"), "[1,1]", 7, "float32"),
 ]
-"""Mode, dt, dofs, type: whose instructions are counted."""
-BANDS: list[tuple[Job, str, int, str]] = [
+"""Their instructions are counted, those of each action."""
+BANDS: list[Sample] = [
     (job("central"), "[1,1]", 7, "float32"),
     (job("bspline", degree=5), "[1,1]", 7, "float32"),
 ]
-GOALS: list[tuple[Job, str, int, str]] = [
+GOALS: list[Sample] = [
     (job("central", ends="goal"), "[B,H]", 7, "float32"),
     (job("bspline", degree=3, steps=5, ends="goal"), "[1,1]", 7, "float64"),
 ]
-OTHERS: list[tuple[Job, str, int, str]] = [
+OTHERS: list[Sample] = [
     (job("jerk", scheme="foh"), "[B,H]", 1, "float64"),
     (job("clique"), "[1,H]", 33, "float32"),
     (job("central", recorded=True), "[B,1]", 6, "float32"),
@@ -61,37 +56,13 @@ CASCADES = [*MEASURED, *OTHERS[:2]]
 TOOLS = Path(triton.backends.nvidia.__file__).parent / "bin"
 
 
-class NoDevice:
-    """As much of Triton's driver as compiling asks for."""
-
-    capability = 90
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", self.capability, 32)
-
-    def get_current_device(self) -> int:
-        return self.capability  # kernels are cached per device
-
-    def get_current_stream(self, device: int = 0) -> int:
-        return 0
+compiled: list[Any] = []
+"""The kernels of all launches since this was cleared."""
 
 
-compiled: list[tuple[Any, float]] = []
-_run = JITFunction.run
-
-
-def compile_only(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-    began = time.perf_counter()
-    kernel = _run(self, *arguments, grid=grid, warmup=True, **options)
-    compiled.append((kernel, time.perf_counter() - began))
-    return NotRun()
-
-
-class NotRun:
-    """A compiled kernel whose launches do nothing."""
-
-    def __getitem__(self, grid: Any) -> Any:
-        return lambda *values: None
+def without_device(capability: int = 90) -> None:
+    """Has launches compile for a capability, and stop."""
+    driver.intercept(capability, lambda kernel, *_: compiled.append(kernel))
 
 
 def launch(work: Job, form: str, dofs: int, dtype: str, batch: int = 20, horizon: int = 32) -> None:
@@ -106,11 +77,12 @@ def launch(work: Job, form: str, dofs: int, dtype: str, batch: int = 20, horizon
 # -- machine code -------------------------------------------------------------------------------
 
 
-def tool(name: str, options: list[str], content: bytes) -> str:
+def tool(name: str, option: str, kernel: Any) -> str:
+    """What a tool of CUDA, which Triton brings along, prints about a kernel's machine code."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(content)
+        file.write(kernel.asm["cubin"])
         file.flush()
-        command = [str(TOOLS / name), *options, file.name]
+        command = [str(TOOLS / name), option, file.name]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -156,105 +128,71 @@ def shortest_way(
     return []
 
 
+STORE = re.compile("STG")
 FLOAT64 = re.compile(r"D(ADD|MUL|FMA|SETP)|F2F|MUFU\.\w*64|[IF]2[IF]\.\w*F64")
 
 
-def stores(names: list[str]) -> int:
-    """How many of them store."""
-    return sum(name.startswith("STG") for name in names)
+def count(pattern: re.Pattern[str], names: list[str]) -> int:
+    return sum(bool(pattern.match(name)) for name in names)
 
 
-def float64(names: list[str]) -> int:
-    """How many of them are of the float64 pipe."""
-    return sum(bool(FLOAT64.match(name)) for name in names)
+def count_instructions(kernel: Any, tiled: bool) -> dict[str, float]:
+    """Counts instructions for each action or, of a tile, for each value of a column.
+
+    In a cascade's loop, which begins and ends at the block that stores; in a tile, of the whole
+    program, by way of that block. Forward stores four values for each.
+    """
+    blocks, after = basic_blocks(tool("nvdisasm", "-c", kernel))
+    storing = [k for k, block in enumerate(blocks) if count(STORE, block)]
+    if tiled:
+        # the block that stores most of those that compute: others store what is not in tiles
+        tile = max(storing, key=lambda k: (count(FLOAT64, blocks[k]) > 0) * count(STORE, blocks[k]))
+        ends = {k for k, block in enumerate(blocks) if block[-1:] == ["EXIT"]}
+        names = shortest_way(blocks, after, [0], {tile})
+        names += shortest_way(blocks, after, [tile], ends)[len(blocks[tile]) :]
+    else:
+        rounds = [shortest_way(blocks, after, after[k], {k}) for k in storing]
+        # not the loop that stores zeros for actions that are not used
+        names = max(rounds, key=lambda x: (bool(count(FLOAT64, x)), count(STORE, x), -len(x)))
+    values = count(STORE, names) / (4 if kernel.metadata.name == "forward" else 1)
+    return {"instructions": len(names) / values, "float64": count(FLOAT64, names) / values}
 
 
-def per_action(kernel: Any) -> dict[str, float]:
-    """Instructions of the loop that stores most, for each action: forward stores four values."""
-    blocks, after = basic_blocks(tool("nvdisasm", ["-c"], kernel.asm["cubin"]))
-    storing = [i for i, block in enumerate(blocks) if stores(block)]
-    rounds = [shortest_way(blocks, after, after[i], {i}) for i in storing]
-    # not the one that stores zeros for actions that are not used
-    loop = max(rounds, key=lambda names: (bool(float64(names)), stores(names), -len(names)))
-    actions = stores(loop) / (4 if kernel.metadata.name == "forward" else 1)
-    return {
-        "instructions": len(loop) / actions,
-        "float64": float64(loop) / actions,
-    }
-
-
-def per_value_of_tile(kernel: Any) -> dict[str, float]:
-    """Instructions of a program that computes a tile, for each value of a column: forward stores
-    four. It is the way through the block that stores most of those that compute."""
-    blocks, after = basic_blocks(tool("nvdisasm", ["-c"], kernel.asm["cubin"]))
-    tile = max(range(len(blocks)), key=lambda i: (float64(blocks[i]) > 0) * stores(blocks[i]))
-    ends = {i for i, block in enumerate(blocks) if block[-1:] == ["EXIT"]}
-    names = shortest_way(blocks, after, [0], {tile})
-    names += shortest_way(blocks, after, [tile], ends)[len(blocks[tile]) :]
-    values = stores(names) / (4 if kernel.metadata.name == "forward" else 1)
-    return {"instructions": len(names) / values, "float64": float64(names) / values}
-
-
-def report(kernel: Any, seconds: float) -> dict[str, Any]:
-    resources = tool("cuobjdump", ["-res-usage"], kernel.asm["cubin"])
-    return {
-        "seconds": seconds,
-        "registers": int(re.findall(r"REG:(\d+)", resources)[0]),
-        "spilled": int(re.findall(r"STACK:(\d+)", resources)[0]),
-    }
-
-
-def compile_jobs(capability: int, samples: list[tuple[Job, str, int, str]]) -> list[dict[str, Any]]:
+def compile_jobs(capability: int, samples: list[Sample]) -> list[dict[str, Any]]:
     """Reports on all kernels of these jobs."""
-    NoDevice.capability = capability
+    without_device(capability)
     reports = []
-    for work, form, dofs, dtype in samples:
+    for sample in samples:
         compiled.clear()
-        launch(work, form, dofs, dtype)
-        for kernel, seconds in compiled:
-            about = {"job": str(work), "dt": form, "dofs": dofs, "dtype": dtype}
-            row = {"capability": capability, **about, "kernel": kernel.metadata.name}
-            row |= report(kernel, seconds)
-            if (work, form, dofs, dtype) in CASCADES:
-                row |= per_action(kernel)
-            if (work, form, dofs, dtype) in BANDS:
-                row |= per_value_of_tile(kernel)
+        launch(*sample)
+        for kernel in compiled:
+            resources = tool("cuobjdump", "-res-usage", kernel)
+            row: dict[str, Any] = {"job": str(sample[0]), "kernel": kernel.metadata.name}
+            row["registers"] = int(re.findall(r"REG:(\d+)", resources)[0])
+            row["spilled"] = int(re.findall(r"STACK:(\d+)", resources)[0])
+            if sample in CASCADES or sample in BANDS:
+                row |= count_instructions(kernel, tiled=sample in BANDS)
             reports.append(row)
     return reports
 
 
-def variants() -> int:
-    """Kernels that blocks of other sizes need, beside those of the first."""
+def count_variants() -> int:
+    """Counts the kernels that blocks of other sizes need besides those of the first."""
     compiled.clear()
-    work = job("central", ends="goal")
     for batch, horizon in ((64, 32), (1, 32), (63, 32), (16, 31), (2, 1), (3, 2)):
-        launch(work, "[B,1]", 7, "float32", batch, horizon)
-    return len({kernel.hash for kernel, _ in compiled}) - 2
-
-
-def without_device(capability: int = 90) -> None:
-    """Have launches compile for a capability, and stop."""
-    NoDevice.capability = capability
-    driver.set_active(NoDevice())
-    JITFunction.run = compile_only
+        launch(job("central", ends="goal"), "[B,1]", 7, "float32", batch, horizon)
+    return len({kernel.hash for kernel in compiled}) - 2
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("capabilities", nargs="*")
-    parser.add_argument(
-        "--variants", action="store_true", help="how many more kernels blocks of other sizes need"
-    )
-    arguments = parser.parse_args()
-    without_device()
+    parser.add_argument("capabilities", nargs="+")
+    capabilities = parser.parse_args().capabilities
     torch.set_num_threads(1)
-    for name in arguments.capabilities:
-        last = name == arguments.capabilities[-1]
-        samples = [*MEASURED, *BANDS, *GOALS, *OTHERS] if last else BANDS[:1]
-        reports = compile_jobs(int(name.replace(".", "")), samples)
-        print(json.dumps(reports))
-    if arguments.variants:
-        print(variants())
+    for name in capabilities:
+        samples = [*MEASURED, *BANDS, *GOALS, *OTHERS] if name == capabilities[-1] else BANDS[:1]
+        print(json.dumps(compile_jobs(int(name.replace(".", "")), samples)))
+    print(count_variants())
 
 
 if __name__ == "__main__":

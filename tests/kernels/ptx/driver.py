@@ -1,46 +1,47 @@
 """Triton's launches without a device: compiled for a compute capability, run on the CPU.
 
-``emulate`` stands in for Triton's driver and has the interpreter run every launch: quick.
-``emulate_driver`` leaves Triton its driver and its launcher in C, on a libcuda of forty lines
-(cuda.c): the interpreter then gets the parameters as a device would. Both before any kernel runs.
+``emulate`` stands in for Triton's driver and has the interpreter run every launch, without an
+assembler: quick. ``emulate_driver`` leaves Triton its driver and its launcher in C, on a libcuda of
+forty lines (cuda.c), so that the interpreter gets the parameters as a device would. Call one of
+them before any kernel runs.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kernels.ptx.interpreter import Fault, Module
+from kernels.ptx.interpreter import Fault, Launch, parse
 
 GRID = (2**31 - 1, 65535, 65535)
 """The most programs along each axis."""
 STREAM = 4242
-RACES = True
-"""Whether memory that two threads touch is a fault; finding that takes half the time."""
+parse = cache(parse)
+Memory = list[tuple[int, int]]
+"""Addresses and sizes of what a kernel may touch."""
 
 emulated = 0
 """The capability that launches are compiled for, once ``emulate`` was called."""
 launches: Counter[str] = Counter()
 """How often each kernel has run."""
-executed: Counter[str] = Counter()
-"""How often each kind of instruction has."""
-_modules: dict[str, Module] = {}
+_on_launch: Callable[[Any, Any, list[Any], Memory], None]
 
 
-def emulate(capability: int) -> None:
-    """Compile every launch from now on for the capability, and run it here."""
-    global emulated
-    again, emulated = bool(emulated), capability
+def intercept(capability: int, on_launch: Callable[[Any, Any, list[Any], Memory], None]) -> None:
+    """Compiles every launch from now on for the capability, and calls a function with the kernel,
+    the grid, the values of the parameters and the memory of the tensors instead."""
+    global emulated, _on_launch
+    again, emulated, _on_launch = bool(emulated), capability, on_launch
     if again:
         return
     from triton.backends.compiler import GPUTarget
-    from triton.backends.nvidia.compiler import CUDABackend
     from triton.compiler.compiler import CompiledKernel
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
@@ -59,144 +60,134 @@ def emulate(capability: int) -> None:
             return divmod(emulated, 10)
 
     driver.set_active(NoDevice())
-    stages = CUDABackend.add_stages
-
-    def without_machine_code(self: Any, found: dict[str, Any], *more: Any) -> None:
-        stages(self, found, *more)
-        found["cubin"] = lambda source, metadata: b"none"
-
-    CUDABackend.add_stages = without_machine_code
     compile_only = JITFunction.run
 
     def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         kernel = compile_only(self, *arguments, grid=grid, warmup=True, **options)
-        names = list(self.signature.parameters)
-        given = {**dict(zip(names, arguments, strict=False)), **options}
-        flat: list[Any] = []
-        for name, kind in kernel.src.signature.items():
-            _flatten(kind, given[name], flat)
-        values = [x.data_ptr() if hasattr(x, "data_ptr") else x for x in flat]
+        values = dict(zip(self.signature.parameters, arguments, strict=False)) | options
         if not warmup:
-            _execute(kernel, grid, values, memory_of(flat))
+            kernel[grid](*(values[name] for name in kernel.src.signature))
         return kernel
 
-    def repeated(self: Any, grid: Any) -> Any:
-        def run(*arguments: Any) -> None:
-            flat: list[Any] = []
-            for value, kind in zip(arguments, self.src.signature.values(), strict=True):
-                _flatten(kind, value, flat)
-            values = [x.data_ptr() if hasattr(x, "data_ptr") else x for x in flat]
-            _execute(self, grid, values, memory_of(flat))
+    def launcher(self: Any, grid: Any) -> Any:
+        def launch(*arguments: Any) -> None:
+            values = flatten(tuple(self.src.signature.values()), arguments)
+            raw = [x.data_ptr() if hasattr(x, "data_ptr") else x for x in values]
+            _on_launch(self, grid, raw, memory_of(values))
 
-        return run
+        return launch
 
     JITFunction.run = run
-    CompiledKernel.__getitem__ = repeated
+    CompiledKernel.__getitem__ = launcher
+
+
+def emulate(capability: int) -> None:
+    """Compiles every launch from now on for the capability, and runs it here."""
+    from triton.backends.nvidia.compiler import CUDABackend
+
+    if not emulated:
+        add_stages = CUDABackend.add_stages
+
+        def without_machine_code(self: Any, stages: dict[str, Any], *more: Any) -> None:
+            add_stages(self, stages, *more)
+            stages["cubin"] = lambda source, metadata: b"none"
+
+        CUDABackend.add_stages = without_machine_code
+    intercept(capability, execute)
 
 
 def stand_in() -> None:
-    """Have calls with tensors on the CPU that ask for backend triton get it."""
+    """Has calls with tensors on the CPU that ask for backend triton get it."""
     from trajcli import _prepared
     from trajcli.kernels.choose import Choice
 
     choose = _prepared.choose_for_tensors
 
-    def choose_for_tensors(device: Any, backend: str) -> Choice:
-        asked = backend == "triton" and device.type == "cpu"
-        return Choice("triton", "cpu", "emulated") if asked else choose(device, backend)
+    def choose_for(device: Any, backend: str) -> Choice:
+        emulates = backend == "triton" and device.type == "cpu"
+        return Choice("triton", "cpu", "emulated") if emulates else choose(device, backend)
 
     _prepared.choose_for_tensors = choose_for_tensors
 
 
-def _flatten(kind: Any, value: Any, into: list[Any]) -> None:
-    """The arguments that are parameters, in order: what is a constant is none."""
+def flatten(kind: Any, value: Any) -> list[Any]:
+    """The arguments that are parameters, in order; a constant is none."""
     if isinstance(kind, tuple | list):
-        for k, v in zip(kind, value, strict=True):
-            _flatten(k, v, into)
-    elif kind != "constexpr":
-        into.append(value)
+        return [x for k, v in zip(kind, value, strict=True) for x in flatten(k, v)]
+    return [] if kind == "constexpr" else [value]
 
 
-def memory_of(values: Any) -> list[tuple[int, int]]:
-    """Address and size of the memory of all tensors among the values."""
+def memory_of(values: Any) -> Memory:
+    """The memory of all tensors among the values."""
     if isinstance(values, tuple | list):
-        return [place for x in values for place in memory_of(x)]
+        return [span for x in values for span in memory_of(x)]
     if not hasattr(values, "untyped_storage"):
         return []
     storage = values.untyped_storage()
     return [(storage.data_ptr(), storage.nbytes())]
 
 
-def _execute(kernel: Any, grid: Any, values: list[Any], memory: list[tuple[int, int]]) -> None:
+def execute(kernel: Any, grid: Any, values: list[Any], memory: Memory) -> None:
+    """Runs a launch in the interpreter."""
     if any(not 1 <= int(n) <= most for n, most in zip(grid, GRID, strict=False)):
         raise Fault(f"a grid of {grid}")
-    module, name = _module(kernel), kernel.metadata.name
+    name = kernel.metadata.name
     launches[name] += 1
-    shared = kernel.metadata.shared
-    executed.update(module.run(grid, values, shared, memory, name=name, races=RACES))
-
-
-def _module(kernel: Any) -> Module:
-    text = kernel.asm["ptx"]
-    key = hashlib.sha1(text.encode()).hexdigest()
-    if key not in _modules:
-        _modules[key] = Module(text)
-    return _modules[key]
+    Launch(parse(kernel.asm["ptx"])[name], grid, values, kernel.metadata.shared, memory).run()
 
 
 class Launches:
-    """What happens at a launch, of Triton's own driver. ``run``: whether the kernel runs, too;
-    without, only the host's part is done."""
+    """What happens at a launch by Triton's own driver.
+
+    ``run``: whether the kernel runs; without, only the host's part is done.
+    """
 
     def __init__(self) -> None:
         self.run = True
         self.kernel: Any = None
-        self.memory: list[tuple[int, int]] = []
+        self.memory: Memory = []
         self.error: BaseException | None = None
 
     def __call__(
-        self,
-        x: int,
-        y: int,
-        z: int,
-        threads: int,
-        shared: int,
-        stream: int,
-        _: Any,
-        parameters: Any,
+        self, x: int, y: int, z: int, threads: int, shared: int, stream: Any, _: Any, arguments: Any
     ) -> None:
+        """Takes the place of cuLaunchKernelEx, which gets the addresses of the parameters."""
         if not self.run:
             return
         try:
-            kernel = _module(self.kernel).kernels[self.kernel.metadata.name]
-            raw = [ctypes.string_at(at, size) for at, (_, size) in zip(
-                parameters[: len(kernel.params)], kernel.params, strict=True)]  # fmt: skip
+            kernel = parse(self.kernel.asm["ptx"])[self.kernel.metadata.name]
             if (stream, threads) != (STREAM, kernel.threads):
                 raise Fault(f"stream {stream}, {threads} threads")
+            sizes = [size for _, size in kernel.params]
+            raw = [ctypes.string_at(arguments[k], size) for k, size in enumerate(sizes)]
             values = [int.from_bytes(x, "little") for x in raw]
-            _execute(self.kernel, (x, y, z), values, self.memory)
+            execute(self.kernel, (x, y, z), values, self.memory)
         except BaseException as error:  # C has no exceptions
             self.error = error
 
-
-_HOOK = ctypes.CFUNCTYPE(
-    None, *[ctypes.c_uint] * 5, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-)
+    def launch(self, kernel: Any, memory: Memory, call: Callable[[], None]) -> None:
+        """Launches a kernel by a call of Triton's launcher, and raises what went wrong."""
+        self.kernel, self.memory = kernel, memory
+        call()
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
 
 
 def emulate_driver(capability: int) -> Launches:
-    """Have Triton's own driver launch kernels on a libcuda that has the interpreter run them."""
-    place = tempfile.mkdtemp()
-    source, library = Path(__file__).with_name("cuda.c"), f"{place}/libcuda.so.1"
+    """Has Triton's own driver launch kernels on a libcuda that has the interpreter run them."""
+    folder = tempfile.mkdtemp()
+    source, library = Path(__file__).with_name("cuda.c"), f"{folder}/libcuda.so.1"
     build = ["gcc", "-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library]
     subprocess.run([*build, str(source)], check=True)
-    os.symlink("libcuda.so.1", f"{place}/libcuda.so")
-    os.environ["TRITON_LIBCUDA_PATH"] = place
-    os.environ.setdefault("TRITON_CACHE_DIR", f"{place}/cache")
+    os.symlink("libcuda.so.1", f"{folder}/libcuda.so")
+    os.environ["TRITON_LIBCUDA_PATH"] = folder
+    os.environ.setdefault("TRITON_CACHE_DIR", f"{folder}/cache")
     cuda = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
     cuda.fake_set_cap(capability)
-    launched = Launches()
-    launched.hook = _HOOK(launched)  # type: ignore[attr-defined]
+    launched, address = Launches(), ctypes.c_void_p
+    hook = ctypes.CFUNCTYPE(None, *[ctypes.c_uint] * 5, address, address, ctypes.POINTER(address))
+    launched.hook = hook(launched)  # type: ignore[attr-defined] # C keeps no reference
     cuda.fake_set_hook(launched.hook)  # type: ignore[attr-defined]
 
     from triton.backends.nvidia.driver import CudaDriver
@@ -207,36 +198,24 @@ def emulate_driver(capability: int) -> Launches:
     active = CudaDriver()
     active.get_current_device = lambda: 0
     active.get_current_stream = lambda device=0: STREAM
-    active.get_device_capability = lambda device=0: (capability // 10, capability % 10)
+    active.get_device_capability = lambda device=0: divmod(capability, 10)
     driver.set_active(active)
-    real = JITFunction.run
+    real, get_launcher = JITFunction.run, CompiledKernel.__getitem__
 
     def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-        if not launched.run:
-            return real(self, *arguments, grid=grid, warmup=warmup, **options)
-        launched.kernel = real(self, *arguments, grid=grid, warmup=True, **options)
-        launched.memory = memory_of([*arguments, *options.values()])
-        real(self, *arguments, grid=grid, warmup=warmup, **options)
-        error, launched.error = launched.error, None
-        if error is not None:
-            raise error
-        return launched.kernel
+        def call() -> None:
+            real(self, *arguments, grid=grid, warmup=warmup, **options)
 
-    repeat = CompiledKernel.__getitem__
+        kernel = real(self, *arguments, grid=grid, warmup=True, **options)
+        launched.launch(kernel, memory_of([*arguments, *options.values()]), call)
+        return kernel
 
-    def repeated(self: Any, grid: Any) -> Any:
-        real = repeat(self, grid)
-
-        def run(*arguments: Any) -> None:
-            if launched.run:
-                launched.kernel, launched.memory = self, memory_of(arguments)
-            real(*arguments)
-            error, launched.error = launched.error, None
-            if error is not None:
-                raise error
-
-        return run
+    def launcher(self: Any, grid: Any) -> Any:
+        launch = get_launcher(self, grid)
+        return lambda *arguments: launched.launch(
+            self, memory_of(arguments), lambda: launch(*arguments)
+        )
 
     JITFunction.run = run
-    CompiledKernel.__getitem__ = repeated
+    CompiledKernel.__getitem__ = launcher
     return launched
