@@ -467,7 +467,8 @@ def load(s: Launch, i: Instruction, mask: Any) -> None:
     registers = i.operands[0].strip("{}").split(",")
     if "param" in i.modifiers:
         value = s.params[i.operands[1].strip("[]")]
-        return s.put(registers[0], np.asarray(value).astype(TYPES[i.kind]), mask)
+        s.put(registers[0], np.asarray(value).astype(TYPES[i.kind]), mask)
+        return
     at = address(s, i.operands[1], mask)
     if "global" in i.modifiers:
         values = s.memory.load(at, i.kind, len(registers), s.flat[mask])
@@ -488,7 +489,8 @@ def store(s: Launch, i: Instruction, mask: Any) -> None:
     registers = i.operands[1].strip("{}").split(",")
     values = np.stack([s.every(x, f"b{8 * size}")[mask] for x in registers], -1)
     if "global" in i.modifiers:
-        return s.memory.store(at, values, s.flat[mask])
+        s.memory.store(at, values, s.flat[mask])
+        return
     s.shared.access(s.cta[mask], s.thread[mask], at, size * len(registers), write=True)
     index = at // size + np.arange(len(registers))[:, None]
     s.shared.data.view(f"u{size}")[s.cta[mask], index] = values.T
