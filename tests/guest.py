@@ -1,10 +1,8 @@
-"""What a process looks like from within, before and after each public call: ``python -m guest``.
-
-Prints, by call, what it changed. Run by test_guest.py, in a process where every call is the first.
-"""
+"""Shows what each public call changes in its process: ``python -m guest`` prints it as JSON."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib.util
@@ -19,7 +17,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,118 +25,95 @@ import h5py
 import numpy as np
 import torch
 
-_OF_H5PY = ("complex_names", "bool_names", "track_order")
-_ZARR = ["load of zarr"] if importlib.util.find_spec("zarr") else []
+C = ctypes.CDLL(None)
+TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
-def surroundings() -> dict[str, Any]:
-    """All that a library could change and has no business with."""
-    return {
-        "signal handlers": {k: str(signal.getsignal(k)) for k in signal.valid_signals()},
-        "signal handlers of C": [_action(k) for k in range(1, signal.NSIG)],
-        "signal mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
-        "timers": [
-            (before > 0, interval)
-            for before, interval in map(
-                signal.getitimer, (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
-            )
-        ],
-        "threads": [
-            sys.getswitchinterval(),
-            # zarr's pool has as many as it had work for
-            sorted(x.name for x in threading.enumerate() if not x.name.startswith("asyncio_")),
-        ],
-        "threads of torch": [torch.get_num_threads(), torch.get_num_interop_threads()],
-        "garbage collection": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()],
-        "environment": dict(os.environ),
-        "environment of C": _environment(),
-        "descriptors": sorted(_descriptors()),
-        "warnings filters": [str(x) for x in warnings.filters] + [str(warnings.showwarning)],
-        "limits": [resource.getrlimit(k) for k in range(16)],
-        "folder and mask": [os.getcwd(), _umask()],
-        "locale": locale.setlocale(locale.LC_ALL),
-        "floating point": [np.geterr(), float(np.float32(1e-45) * np.float32(1.0))],
-        "random numbers": [hash(random.getstate()), str(np.random.get_state()), _torch_random()],
-        "settings of torch": [str(torch.get_default_dtype()), torch.is_grad_enabled()],
-        "logging": [str(logging.getLogger(name).handlers) for name in ("", "asyncio", "trajcli")],
-        "hooks": [str(sys.excepthook), str(threading.excepthook), str(sys.gettrace())],
-        "search path": list(sys.path),
-        "settings of h5py": [getattr(h5py.get_config(), name) for name in _OF_H5PY],
-        "print options": str(np.get_printoptions()),
-    }
-
-
-def _action(number: int) -> str:
-    """What sigaction(2) says of a signal: ``signal.getsignal`` sees Python's own handlers only."""
+def read_action(number: int) -> bytes:
+    """The handler that sigaction(2) knows: ``signal.getsignal`` sees Python's own only."""
     buffer = ctypes.create_string_buffer(256)
-    ctypes.CDLL(None).sigaction(number, None, buffer)
-    return buffer.raw[:8].hex()  # the handler; of what follows not all is filled
+    C.sigaction(number, None, buffer)
+    return buffer.raw[:8]
 
 
-def _environment() -> list[str]:
-    environ = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
-    lines = []
+def read_environment() -> list[bytes]:
+    """The variables that C has, which are not those of os.environ."""
+    environ, lines = ctypes.POINTER(ctypes.c_char_p).in_dll(C, "environ"), list[bytes]()
     while (line := environ[len(lines)]) is not None:
-        lines.append(line.decode())
+        lines.append(line)
     return sorted(lines)
 
 
-def _descriptors() -> Iterator[str]:
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            yield f"{name}: {os.readlink(f'/proc/self/fd/{name}')}"
-        except FileNotFoundError:  # the one that lists them
-            continue
+def read_descriptors() -> set[str]:
+    names = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return {f"{name} {os.readlink(name)}" for name in names if os.path.lexists(name)}
 
 
-def _umask() -> int:
-    mask = os.umask(0o22)
-    os.umask(mask)
-    return mask
+PROBES: dict[str, Callable[[], Any]] = {
+    "signal handlers": lambda: {k: signal.getsignal(k) for k in signal.valid_signals()},
+    "signal handlers of C": lambda: [read_action(k) for k in range(1, signal.NSIG)],
+    "signal mask": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+    "timers": lambda: [(t > 0, step) for t, step in map(signal.getitimer, TIMERS)],
+    # zarr's pool has as many threads as it had work for
+    "threads": lambda: {x.name for x in threading.enumerate() if x.name[:8] != "asyncio_"},
+    "switching of threads": sys.getswitchinterval,
+    "threads of torch": lambda: [torch.get_num_threads(), torch.get_num_interop_threads()],
+    "garbage": lambda: [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()],
+    "environment": lambda: dict(os.environ),
+    "environment of C": read_environment,
+    "descriptors": read_descriptors,
+    "warnings": lambda: [*warnings.filters, warnings.showwarning],
+    "limits": lambda: [resource.getrlimit(k) for k in range(16)],
+    "folder and mask": lambda: [os.getcwd(), os.umask(mask := os.umask(0o22)), mask],
+    "locale": lambda: locale.setlocale(locale.LC_ALL),
+    "floating point": lambda: [np.geterr(), float(np.float32(1e-45) * np.float32(1.0))],
+    "random numbers": lambda: [random.getstate(), str(np.random.get_state()),
+                               torch.get_rng_state().tolist()],
+    "settings of torch": lambda: [torch.get_default_dtype(), torch.is_grad_enabled()],
+    "logging": lambda: [[*logging.getLogger(k).handlers] for k in ("", "asyncio", "trajcli")],
+    "hooks": lambda: [sys.excepthook, threading.excepthook, sys.gettrace()],
+    "search path": lambda: [*sys.path],
+    "settings of h5py": lambda: [getattr(h5py.get_config(), k) for k in
+                                 ("complex_names", "bool_names", "track_order")],
+    "print options": np.get_printoptions,
+}  # fmt: skip
 
 
-def _torch_random() -> int:
-    return hash(torch.get_rng_state().numpy().tobytes())
-
-
-def calls(folder: Path) -> dict[str, Callable[[], Any]]:
+def list_calls(folder: Path) -> dict[str, Callable[[], Any]]:
     """Every public function, on NumPy and on torch, and what is refused, by name."""
     import trajcli
-    from trajcli import State, matrices
+    from trajcli import State, integrate, matrices
 
-    u = np.random.default_rng(0).standard_normal((3, 40, 2))
+    u, path, half = np.random.default_rng(0).standard_normal((3, 40, 2)), folder / "a.h5", "half.h5"
     leaf, dt = torch.from_numpy(u).requires_grad_(), torch.tensor(0.1, requires_grad=True)
-    found = trajcli.integrate(u, "zero", 0.1, "jerk", scheme="zoh")
-    torch_found = trajcli.integrate(leaf, "zero", 0.1, "jerk", scheme="zoh")
-    files = {ending: folder / f"saved{ending}" for ending in (".h5", ".npz")}
+    found, of_torch = (integrate(x, "zero", 0.1, "jerk", scheme="zoh") for x in (u, leaf))
     limits = {"velocity": 1.0, "acceleration": 2.0, "jerk": 3.0}
 
-    def differentiated(**options: Any) -> None:
-        result = trajcli.integrate(leaf, "zero", dt, **options)
-        sum(x.square().sum() for x in result if x is not None).backward()
+    def pull(**options: Any) -> None:
+        sum(x.square().sum() for x in integrate(leaf, "zero", dt, **options) if x is not None
+            ).backward()  # fmt: skip
 
-    def refused(call: Callable[[], Any]) -> None:
-        try:
+    def refuse(call: Callable[[], Any]) -> None:
+        with contextlib.suppress(trajcli.TrajcliError):
             call()
-        except trajcli.TrajcliError:
-            return
-        raise AssertionError("it was taken")
+            raise AssertionError("it was taken")
 
-    return {
-        "integrate": lambda: trajcli.integrate(u, State(u[:, 0]), 0.1),
-        "integrate, large": lambda: trajcli.integrate(np.ones((300, 100, 7)), "zero", 0.1),
+    found.save(path)
+    (folder / half).write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with h5py.File(path, "r+") as file:
+        file["joint_names"], file.attrs["note"] = ["shoulder", "elbow"], "made by hand"
+    calls: dict[str, Callable[[], Any]] = {
+        "integrate": lambda: integrate(u, State(u[:, 0]), 0.1),
+        "integrate, large": lambda: integrate(np.ones((300, 100, 7)), "zero", 0.1),
+        "integrate, refused": lambda: refuse(lambda: integrate(np.full((1, 3, 2), np.nan), "zero")),
+        "integrate, torch": pull,
+        "integrate, torch's kernels": lambda: pull(mode="central", backend="torch"),
+        "integrate, transformed": lambda: torch.func.grad(
+            lambda x: integrate(x, "zero", 0.1).position.sum())(leaf.detach()),
         "prepare": lambda: trajcli.prepare(u.shape, dt=0.1)(u, "zero"),
         "differentiate": lambda: trajcli.differentiate(u, dt=0.1),
         "differentiate, torch": lambda: trajcli.differentiate(leaf, dt=0.1).jerk.sum().backward(),
-        "integrate, refused": lambda: refused(
-            lambda: trajcli.integrate(np.full((1, 3, 2), np.nan), "zero", 0.1)
-        ),
         "differentiate, central": lambda: trajcli.differentiate(u, dt=0.1, method="central"),
-        "integrate, torch": differentiated,
-        "integrate, torch's kernels": lambda: differentiated(mode="central", backend="torch"),
-        "integrate, transformed": lambda: torch.func.grad(
-            lambda x: trajcli.integrate(x, "zero", 0.1).position.sum()
-        )(leaf.detach()),
         "scale_gradient": lambda: trajcli.scale_gradient(leaf, 0.5).sum().backward(),
         "clip_gradient": lambda: trajcli.clip_gradient(leaf, norm=1.0).sum().backward(),
         "fit": lambda: trajcli.fit(u, 0.1, knots=10),
@@ -146,16 +121,16 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
         "resample": lambda: trajcli.resample(u, "cubic", rate=30.0, dt=0.1),
         "concatenate": lambda: trajcli.concatenate([found, found[0, :3]]).to("cpu").state(-1),
         "retime": lambda: trajcli.retime(found, limits),
-        "sample": lambda: trajcli.sample(torch_found, torch.tensor([0.05, 0.7])),
+        "sample": lambda: trajcli.sample(of_torch, torch.tensor([0.05, 0.7])),
         "score": lambda: trajcli.score(found, limits),
-        **{f"save{e}": lambda f=f: found.save(f, overwrite=True) for e, f in files.items()},
-        **{f"load{e}": lambda f=f: trajcli.load(f) for e, f in files.items()},
-        "save, refused": lambda: refused(lambda: found.save(files[".h5"])),
-        "load, missing": lambda: refused(lambda: trajcli.load(folder / "missing.h5")),
-        "load, damaged": lambda: refused(lambda: trajcli.load(_cut(files[".h5"]))),
-        "load of texts": lambda: trajcli.load(_with_texts(folder)),
-        **{name: lambda: trajcli.load(_zarr(folder, found)) for name in _ZARR},
-        "to_xarray": lambda: found.to_xarray(),
+        "save": lambda: found.save(folder / "b.h5", overwrite=True),
+        "save, npz": lambda: found.save(folder / "b.npz", overwrite=True),
+        "save, refused": lambda: refuse(lambda: found.save(path)),
+        "load": lambda: trajcli.load(path),
+        "load, npz": lambda: trajcli.load(folder / "b.npz"),
+        "load, missing": lambda: refuse(lambda: trajcli.load(folder / "missing.h5")),
+        "load, damaged": lambda: refuse(lambda: trajcli.load(folder / half)),
+        "to_xarray": found.to_xarray,
         "repr": lambda: repr(found),
         "difference_matrix": lambda: matrices.difference_matrix(5),
         "integration_matrix": lambda: matrices.integration_matrix(5, dt=0.1),
@@ -165,52 +140,31 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
         "linear_matrix": lambda: matrices.linear_matrix(5, 2),
         "ramp_and_hold_matrix": lambda: matrices.ramp_and_hold_matrix(6, 4, 1),
         "linspace": lambda: matrices.linspace(u[:, 0], u[:, 1], 5),
-    }
+    }  # fmt: skip
+    if importlib.util.find_spec("zarr"):
+        import zarr  # it starts threads of its own
 
-
-def _with_texts(folder: Path) -> Path:
-    """An output with texts among its datasets and attributes."""
-    import trajcli
-
-    path = folder / "texts.h5"
-    if not path.exists():
-        trajcli.integrate(np.ones((1, 3, 2)), "zero", 0.1).save(path)
-        with h5py.File(path, "r+") as file:
-            file["joint_names"] = ["shoulder", "elbow"]
-            file.attrs["note"] = "made by hand"
-    return path
-
-
-def _cut(path: Path) -> Path:
-    """The first half of a file."""
-    half = path.with_name("half.h5")
-    half.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    return half
-
-
-def _zarr(folder: Path, found: Any) -> Path:
-    """The same as a Zarr store, which zarr has opened before: it starts threads of its own."""
-    import zarr
-
-    path = folder / "saved.zarr"
-    if not path.exists():
-        group = zarr.open_group(path, mode="w")
+        group = zarr.open_group(folder / "saved.zarr", mode="w")
         for name, values in {**found.outputs(), "time": found.time}.items():
             group.create_array(name, data=values)
         assert group["time"][:].size
-    return path
-
-
-def different(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What differs, in words."""
-    return [f"{k}: {before[k]} → {after[k]}" for k in before if before[k] != after[k]]
+        calls["load of zarr"] = lambda: trajcli.load(folder / "saved.zarr")
+    return calls | {"a change": lambda: (os.environ.update(TRAJCLI_TEST="1"), os.dup(1))}
 
 
 def main() -> None:
-    """Try every call twice, in a process whose settings are not the usual ones."""
+    """Makes every call twice, in a process whose settings are not the usual ones."""
+    changes: dict[str, list[str]] = {}
+
+    def look(name: str, call: Callable[[], Any]) -> None:
+        before = {title: probe() for title, probe in PROBES.items()}
+        call()
+        after = {title: probe() for title, probe in PROBES.items()}
+        changes.setdefault(name, []).extend(k for k in PROBES if before[k] != after[k])
+
     for number in (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGTERM, signal.SIGBUS):
         signal.signal(number, lambda *_: None)
-    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+    for timer in TIMERS:
         signal.setitimer(timer, 1000.0, 500.0)
     gc.set_threshold(801, 11, 9)
     torch.set_num_threads(1)
@@ -218,22 +172,10 @@ def main() -> None:
     warnings.simplefilter("error", DeprecationWarning)
     # what torch itself imports late changes the environment and the filters of warnings
     torch.func.grad(torch.sum)(torch.ones(2))
-    changes: dict[str, list[str]] = {}
-    before = surroundings()
-    import trajcli
-
-    everything = [getattr(trajcli, name) for name in trajcli.__all__]
-    changes["import"] = different(before, surroundings())
-    assert all(x is not None for x in everything)
+    look("import", lambda: importlib.import_module("trajcli.matrices").__all__)
     with tempfile.TemporaryDirectory() as folder:
-        _with_texts(Path(folder))
-        for _ in _ZARR:
-            _zarr(Path(folder), trajcli.integrate(np.ones((1, 3, 2)), "zero", 0.1))
-        for name, call in calls(Path(folder)).items():
-            for _ in range(2):
-                before = surroundings()
-                call()
-                changes.setdefault(name, []).extend(different(before, surroundings()))
+        for name, call in [*list_calls(Path(folder)).items()] * 2:
+            look(name, call)
     json.dump(changes, sys.stdout)
 
 
