@@ -3,10 +3,10 @@
     PYTHONPATH=.:tests python -m hostile.mutants --count 100000 [--seed 1] [--kinds h5,toml]
 
 Every mutant is one command. It must end with exit code 0 and right values, 1 (from check, diff and
-status, which judge data) or 2, without a traceback, within ten seconds and one GiB. A few are run
-in one process; where anything is wrong with these, each is run again in a process of its own, which
-decides. Where HDF5 itself crashes or never ends, that is counted; `timeout` is what ends it. The
-first mutant of every kind is the file as it is.
+status, which judge data) or 2, without a traceback, within the limits of runner.py and one GiB. A
+few are run in one process; where anything is wrong with these, each is run again in a process of
+its own, which decides. Where HDF5 itself crashes or never ends, that is counted. The first mutant
+of every kind is the file as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -400,7 +399,7 @@ def run(
     for end in run_all(_batched(jobs(folder, count, seed, kinds)), work_together, folder, at_once):
         codes = [int(code) for code in (end.folder / "codes").read_text().split()]
         shutil.rmtree(end.folder)
-        several = [replace(end, job=job, code=code) for job, code in zip(end.job, codes)]  # noqa: B905
+        several = [end._replace(job=job, code=code) for job, code in zip(end.job, codes)]  # noqa: B905
         if end.code or len(codes) < len(end.job) or any(map(wrong, several)):
             suspects += end.job
         else:

@@ -9,26 +9,27 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-SECONDS = 10.0
+CPU_SECONDS = 10
+"""A child that computes for so long hangs. Seconds of the processor, as a loaded machine takes
+many times as long by the clock."""
+SECONDS = 120.0
+"""A child that is there for so long hangs, too: it waits for what never comes."""
 MEMORY = 12 << 30
 
 
-@dataclass
-class Ended:
-    """How a child ended: its exit code (−signal), what it printed, whether it had to be stopped."""
+class Ended(NamedTuple):
+    """How a child ended: its exit code (−signal), what it printed, whether it hung."""
 
     job: Any
     code: int
     text: str
     hung: bool = False
-    seconds: float = 0.0
     resident: int = 0
     """kB, at most"""
-    folder: Path = field(default_factory=Path)
+    folder: Path = Path()
 
 
 def run_all(
@@ -36,20 +37,29 @@ def run_all(
 ) -> Iterator[Ended]:
     """``work(job)`` for every job in a child of its own, its exit code being what work returns."""
     running: dict[int, tuple[Any, Path, float]] = {}
-    waiting = iter(jobs)
-    number, more = 0, True
-    clock = Clock()
-    while more or running:
-        while more and len(running) < at_once:
-            job = next(waiting, None)
-            if job is None:
-                more = False
-                break
+    waiting = enumerate(jobs)
+    while True:
+        while len(running) < at_once and (following := next(waiting, None)):
+            number, job = following
             place = folder / f"job{number}"
             place.mkdir()
-            running[_start(job, work, place)] = (job, place, clock.now())
-            number += 1
-        yield from _ended(running, clock)
+            running[_start(job, work, place)] = (job, place, time.monotonic())
+        if not running:
+            return
+        for child, (job, place, began) in list(running.items()):
+            pid, status, usage = os.wait4(child, os.WNOHANG)
+            late = not pid and time.monotonic() - began > SECONDS
+            if late:
+                os.killpg(child, signal.SIGKILL)
+                pid, status, usage = os.wait4(child, 0)
+            if pid:
+                del running[child]
+                output = place.with_suffix(".txt")
+                text, code = output.read_text(errors="replace"), os.waitstatus_to_exitcode(status)
+                output.unlink()
+                hung = late or code == -signal.SIGXCPU
+                yield Ended(job, code, text, hung, usage.ru_maxrss, place)
+        time.sleep(0.004)
 
 
 def _start(job: Any, work: Callable[[Any], int], place: Path) -> int:
@@ -67,6 +77,7 @@ def _start(job: Any, work: Callable[[Any], int], place: Path) -> int:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, resource.RLIM_INFINITY))
         code = work(job)
     except BaseException:
         traceback.print_exc()
@@ -74,36 +85,3 @@ def _start(job: Any, work: Callable[[Any], int], place: Path) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-class Clock:
-    """Seconds in which this process was running: a machine that stands still hangs nothing."""
-
-    def __init__(self) -> None:
-        self._seconds, self._last = 0.0, time.monotonic()
-
-    def now(self) -> float:
-        """So many up to now; to be asked often."""
-        seen = time.monotonic()
-        self._seconds += min(seen - self._last, 0.1)
-        self._last = seen
-        return self._seconds
-
-
-def _ended(running: dict[int, tuple[Any, Path, float]], clock: Clock) -> Iterator[Ended]:
-    """The children that have ended by now, or are stopped for taking too long."""
-    for child, (job, place, began) in list(running.items()):
-        pid, status, usage = os.wait4(child, os.WNOHANG)
-        seconds = clock.now() - began
-        crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-        hung = not pid and seconds > SECONDS * crowd
-        if hung:
-            os.killpg(child, signal.SIGKILL)
-            pid, status, usage = os.wait4(child, 0)
-        if pid:
-            del running[child]
-            text = place.with_suffix(".txt").read_text(errors="replace")
-            place.with_suffix(".txt").unlink()
-            code = os.waitstatus_to_exitcode(status)
-            yield Ended(job, code, text, hung, seconds, usage.ru_maxrss, place)
-    time.sleep(0.004)

@@ -63,7 +63,7 @@ def refused(ended: list[Ended]) -> None:
     assert not wrong, "\n".join(map(mutants.described, wrong))
 
 
-@pytest.mark.parametrize(("count", "kinds"), [(300, ""), (60, "pt")])
+@pytest.mark.parametrize(("count", "kinds"), [(150, ""), (20, "pt")])
 def test_mutants_are_bad_input_or_run_correctly(capsys, count, kinds):
     """In a process of its own, which is small: forking one that has torch takes twice as long."""
     options = ["-W", "error", "-m", "hostile.mutants"]
@@ -82,7 +82,7 @@ def test_mutants_are_bad_input_or_run_correctly(capsys, count, kinds):
     ended = Counter(ast.literal_eval(summary[summary.index("{") : summary.index("}") + 1]))
     assert ended["exit 0"] > count // 10
     assert ended["exit 2"] > count // 4
-    assert ended["ended HDF5"] < count // 50
+    assert ended["ended HDF5"] <= count // 50
 
 
 def test_npy_headers_that_declare_too_much_or_no_numbers_are_refused(place):
