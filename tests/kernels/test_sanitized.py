@@ -14,7 +14,7 @@ from trajcli.kernels import native
 
 HERE = Path(__file__).parent
 FILES = [HERE / "test_memory.py", HERE / "test_fastest.py"]
-CHOSEN = "(test_memory and native and 1-) or (test_fastest and (level or states or scipy))"
+CHOSEN = "(test_memory and native and 1-) or (test_fastest and (level or states or free))"
 
 
 def sanitizer() -> str:
