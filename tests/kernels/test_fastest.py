@@ -118,8 +118,8 @@ def test_one_sided_limits_are_those_of_dense_matrices(missing: str, dofs: int) -
     elif missing != "none":
         row = ["velocity", "acceleration", "jerk"].index(missing)
         lower[row], upper[row] = -np.inf, np.inf
-    (timing,) = fastest([path], lower, upper, 100)
-    duration, _, state = fastest_reference.fastest(path, lower, upper, 100)
+    (timing,) = fastest([path], lower, upper, 60)
+    duration, _, state = fastest_reference.fastest(path, lower, upper, 60)
     assert timing.state == state == "solved"
     assert timing.duration == pytest.approx(duration, rel=1e-6)
     jerkless = bool(np.isinf(lower[2]).all() and np.isinf(upper[2]).all())
@@ -135,8 +135,8 @@ def test_plans_that_move_at_their_ends_keep_their_speed_there(
     moving: tuple[bool, bool], divisor: int
 ) -> None:
     path, limits = plan(np.random.default_rng(divisor), moving), both(with_jerk(divisor))
-    (timing,) = fastest([path], *limits, 100)
-    duration, _, _ = fastest_reference.fastest(path, *limits, 100)
+    (timing,) = fastest([path], *limits, 50)
+    duration, _, _ = fastest_reference.fastest(path, *limits, 50)
     assert timing.state == "solved"
     assert timing.duration == pytest.approx(duration, rel=1e-6)
     rows = motion(path, timing, 20001)
