@@ -92,7 +92,7 @@ def test_shards_that_are_killed_and_run_again_give_the_same_bytes(whole):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_shard_warned_by_slurm_exits_75_and_can_go_on(whole, number):
+def test_a_shard_that_slurm_stops_exits_75_and_can_resume(whole, number):
     process = start("0/1")
     while process.poll() is None and not any(QUANTITIES.glob(".*.trajcli-*/data")):
         time.sleep(0.001)
@@ -105,7 +105,7 @@ def test_a_shard_warned_by_slurm_exits_75_and_can_go_on(whole, number):
     assert merged() == whole
 
 
-def test_a_second_process_may_not_write_the_same_shard(whole):
+def test_a_second_process_is_refused_the_same_shard(whole):
     QUANTITIES.mkdir()
     with open(QUANTITIES / ".00001-of-00002.h5.trajcli-lock", "wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)

@@ -44,7 +44,7 @@ def test_missing_parts_are_named():
     assert not OUT.exists()
 
 
-def test_parts_of_two_commands_are_refused_with_their_difference():
+def test_merging_parts_of_two_commands_is_refused_and_names_the_difference():
     write_parts(3)
     write_parts(3, [1], dt="0.05")
     with pytest.raises(InputError, match=r"00001-of-00003\.h5(.|\n)*dt 0\.05 there, 0\.02 here"):

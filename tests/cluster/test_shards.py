@@ -109,7 +109,7 @@ def test_shards_merged_are_the_run_in_one_piece(name, count):
     assert request.out.read_bytes() == whole.read_bytes()
 
 
-def test_an_output_of_many_files_names_them_from_any_folder():
+def test_attributes_name_the_sources_of_an_output_in_another_folder():
     request = short_files(120, out=Path("far/off/out.h5"))
     run_shards(request, 4)
     merge(request.out)
@@ -166,7 +166,7 @@ def test_the_same_command_again_does_what_is_missing(trajcli):
     trajcli("merge out.h5", code=0)
 
 
-def test_a_part_of_another_command_is_refused_unless_overwritten():
+def test_a_part_of_another_command_is_refused_or_overwritten():
     request = one_array(dt="0.02")
     run_shards(request, 2, [0])
     other = replace(request, dt="0.05", mode="jerk")
@@ -191,7 +191,7 @@ def test_an_input_that_changed_between_shards_is_found():
         run_shards(request, 2, [0])
 
 
-def test_a_part_of_copied_inputs_names_what_keeps_their_times():
+def test_a_copy_with_another_time_is_refused_with_a_hint():
     request = one_array()
     run_shards(request, 2)
     os.utime("in.npz", ns=(5, 5))
@@ -203,8 +203,8 @@ def test_a_part_of_copied_inputs_names_what_keeps_their_times():
         run_shards(request, 2, [0])
 
 
-def test_a_complete_part_belongs_to_runs_with_or_without_skip_bad(trajcli):
-    """Of nine demonstrations, the first and the last third have a bad one, the second has none."""
+def test_a_part_without_bad_trajectories_fits_runs_with_and_without_skip_bad(trajcli):
+    """Of nine demonstrations, the first third has a bad one, the last, too, the second none."""
     request = bad_demonstrations(skip_bad=True)
     run(request)
     whole = OUT.rename("whole.h5")

@@ -33,7 +33,7 @@ DISKS = {"full": "size=20k", "without inodes": "nr_inodes=4", "read-only": "size
 
 
 @pytest.mark.parametrize("disk", DISKS)
-def test_a_disk_that_is_full_or_read_only_is_exit_2_and_nothing_is_left(folder, disk):
+def test_a_full_or_read_only_disk_exits_2_and_leaves_nothing(folder, disk):
     """In a mount of its own, which takes a user namespace."""
     np.save("in.npy", np.ones((40, 20, 7), "f4"))
     script = f"mount -t tmpfs -o {DISKS[disk]} tmpfs disk && echo old > disk/old.h5 && "
@@ -57,7 +57,7 @@ def test_a_disk_that_is_full_or_read_only_is_exit_2_and_nothing_is_left(folder, 
 
 
 @pytest.mark.parametrize("out", OUTPUTS)
-def test_too_few_descriptors_or_too_small_files_are_exit_2_and_nothing_is_left(folder, out):
+def test_limits_of_descriptors_and_file_sizes_exit_2_and_leave_nothing(folder, out):
     limits = [{"NOFILE": n} for n in range(4, 24, 2)] + [{"FSIZE": n} for n in (0, 100, 3000)]
     lines = [f"{RUN} -o {k}{out}" for k in range(len(limits))]
     ends = together(*lines, f"{RUN} -o whole{out}", limits=[*limits, {}])
@@ -81,7 +81,7 @@ def test_closed_standard_streams_do_not_get_into_the_output(folder):
     assert not hidden(folder)
 
 
-def test_names_may_hold_any_bytes_and_be_as_long_as_the_file_system_takes(folder):
+def test_file_names_may_hold_any_bytes_and_be_long(folder):
     names = ["out.h5", "a\nb.h5", "🤖.h5", os.fsdecode(b"\xff\xfe.h5"), "-o.h5",
              "x" * 252 + ".h5", "%s %d.h5"]  # fmt: skip
     ends = together(*([*RUN.split(), "-o", f"./{name}"] for name in names))
@@ -92,7 +92,7 @@ def test_names_may_hold_any_bytes_and_be_as_long_as_the_file_system_takes(folder
 
 
 @pytest.mark.parametrize("lacking", [(), ("_renameat2",), ("_renameat2", "link")])
-def test_a_file_that_appears_at_out_during_a_run_is_not_replaced(folder, monkeypatch, lacking):
+def test_a_file_that_appears_during_a_run_is_not_replaced(folder, monkeypatch, lacking):
     def refuse(*_: object) -> int:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 

@@ -37,7 +37,7 @@ def test_writers_of_different_values_give_those_of_one_of_them(folder, environ):
     assert not hidden(folder)
 
 
-def test_without_locks_hdf5_that_insists_on_them_says_how_to_do_without(folder, shim):
+def test_without_file_locks_the_hint_names_the_variable_of_hdf5(folder, shim):
     environ = {"LD_PRELOAD": shim, "FAULTS_NO_LOCKS": "1", "HDF5_USE_FILE_LOCKING": "TRUE"}
     (alone,) = together(f"{RUN} -o old.h5")
     assert alone.code == 0, alone.error
@@ -49,7 +49,7 @@ def test_without_locks_hdf5_that_insists_on_them_says_how_to_do_without(folder, 
         assert end.code == 0, end.error
 
 
-def test_every_shard_twice_at_once_merges_to_the_bytes_of_one_run(folder, environ):
+def test_shards_run_twice_at_once_merge_to_the_same_bytes(folder, environ):
     (alone,) = together(f"{RUN} -o whole.h5")
     assert alone.code == 0
     shards = [f"{RUN} -o out.h5 --shard {k}/4" for k in range(4)]

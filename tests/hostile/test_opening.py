@@ -133,7 +133,7 @@ def test_inspecting_a_file_that_unpacks_to_hundreds_of_megabytes_is_cheap(tmp_pa
         assert end.code in codes or listed, end.text
 
 
-def test_rows_of_a_chunk_larger_than_the_memory_are_refused_with_what_to_do(tmp_path):
+def test_a_chunk_larger_than_memory_is_refused_with_a_hint(tmp_path):
     one_chunk(str(tmp_path / "in.h5"), (3, 100 << 17, 1))
 
     def integrate(memory: str) -> int:
@@ -149,7 +149,7 @@ def test_rows_of_a_chunk_larger_than_the_memory_are_refused_with_what_to_do(tmp_
     assert "a larger TRAJCLI_MEMORY" in small.text
 
 
-def test_what_belongs_to_a_data_set_is_looked_for_in_its_folder_alone(tmp_path, monkeypatch):
+def test_companions_of_a_data_set_are_read_from_its_folder_alone(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
     import pyarrow as arrow
     from pyarrow import parquet

@@ -49,7 +49,7 @@ def test_a_device_that_does_not_answer_is_an_error(two_devices, monkeypatch):
         ("trajcli.kernels.choose.triton_absence", "it is too old", "absent: it is too old"),
     ],
 )
-def test_where_triton_cannot_be_had_torch_is_taken_and_why_is_said(
+def test_torch_runs_without_triton_and_the_reason_is_reported(
     two_devices, monkeypatch, name, value, says
 ):
     monkeypatch.setattr(name, lambda *device: value)

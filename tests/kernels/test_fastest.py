@@ -213,7 +213,7 @@ def test_no_limit_is_exceeded_at_any_time(kind: str) -> None:
         assert timing.duration < timing.uniform
 
 
-def test_pieces_that_are_shorter_than_the_steps_of_a_grid_keep_limits() -> None:
+def test_pieces_shorter_than_a_grid_step_keep_limits() -> None:
     # points crowd where a joint turns
     points = np.sin(np.linspace(0, 9, 175))[:, None]
     path = Path(chords(points), points)
@@ -223,7 +223,7 @@ def test_pieces_that_are_shorter_than_the_steps_of_a_grid_keep_limits() -> None:
         assert worst(motion(path, timing, 200001), *both(limits)) <= 1
 
 
-def test_rows_are_the_derivatives_of_each_other_and_rest_at_the_ends() -> None:
+def test_rows_are_derivatives_of_each_other_and_rest_at_both_ends() -> None:
     path = waypoints("random", np.random.default_rng(1))
     (timing,) = fastest([path], *both(with_jerk(50)))
     rows = motion(path, timing, 200001)

@@ -120,9 +120,7 @@ def test_derivatives_of_what_stands_still_are_zero(work: Job, backend: str) -> N
 
 
 @jobs(*CASCADES, *BANDS[:4], BANDS[7])
-def test_what_is_not_finite_stays_in_its_dof_and_in_the_rows_made_from_it(
-    work: Job, backend: str
-) -> None:
+def test_nan_stays_in_its_dof_and_in_rows_that_use_it(work: Job, backend: str) -> None:
     for value, dofs in ((np.nan, 7), (np.inf, 1), (-np.inf, 3)):
         sample = case(work, (9, 12, dofs), work.forms[-2 if work in CASCADES else -1])
         program, clean = sample.program, rows(backend, sample)

@@ -106,7 +106,7 @@ def test_a_capture_changes_no_call_before_its_replay(warm):
         assert torch.equal(a, b)
 
 
-def test_an_index_of_no_state_ends_no_context_and_sums_in_one_order():
+def test_an_index_out_of_range_keeps_the_device_context_alive():
     index = torch.randint(0, 3, (5000,), device="cuda")
     index[7], index[8] = 3, -1
     actions = torch.randn(5000, 9, 2, device="cuda", dtype=torch.float64)
