@@ -250,7 +250,7 @@ def _recorded(inputs: Inputs, write: Sequence[str], dtype: Any, backend: str) ->
     dtype = _output_dtype(dtype, inputs)
     device = _tensors(inputs)[0].device
     # tensors of torch's tracers have no memory for kernels of a device
-    choice = choose_for(device, backend if device.type == "cpu" else "torch")
+    choice = choose_for_tensors(device, backend if device.type == "cpu" else "torch")
     inputs = inputs.prepare_mode(choice)
     if inputs.mode.reads_steps:
         inputs.program()  # which raises where steps cannot be read
@@ -314,7 +314,7 @@ class Call:
 
             # tensors of torch's tracers have no memory for kernels: torch computes them
             backend = backend if addressable(tensors) else "torch"
-        choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
+        choice = choose_for_tensors(tensors[0].device, backend) if tensors else choose("cpu", backend)
         inputs = inputs.prepare_mode(choice)
         self._inputs: Inputs | None = inputs
         self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
@@ -384,7 +384,7 @@ class Call:
         )
         # an output may share memory with an input, which other trajectories are still to read
         if self._torch is None:
-            operands = operands if rows is None else apart(operands, rows)
+            operands = operands if rows is None else copy_overlapping(operands, rows)
             rows = compute_rows(self._program, operands, kernels, self._dtype, self._flags, rows)
         elif rows is not None:
             self._integrate_into(self._task, operands, rows)

@@ -69,7 +69,7 @@ def pull_back(
         row_grads = [torch.as_tensor(arrays[x]) if x in arrays else None for x in QUANTITIES]
         with torch.no_grad():
             steps = torch_ops.gradient_of_steps(program, operands, row_grads).numpy()
-    return outputs, {**named, "dt": inputs.unaligned(steps)}
+    return outputs, {**named, "dt": inputs.dt_gradient(steps)}
 
 
 def _gradient_of_cascade_steps(

@@ -60,7 +60,7 @@ def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
     # can transform, or a Function with rules for it; what is traced needs operations to record.
     if not plain:
         transformed = needs_torch()
-        if transformed and not (program.has_dt_gradient or traced()):
+        if transformed and not (program.has_dt_gradient or is_traced()):
             rows = iter(SmoothedRows.apply(task, None, dt, operands.actions))
             return [next(rows) if select else None for select in task.selection]
         if transformed or not addressable((*tensors, *indices)):
@@ -91,7 +91,7 @@ def integrate_into(task: Task, operands: Operands, rows: Sequence[Tensor | None]
             expected="inputs and outputs that require none",
             hint="with torch.no_grad(), or a call without out",
         )
-    compute_rows(task, task.dtype, apart(operands, rows), rows)
+    compute_rows(task, task.dtype, copy_overlapping(operands, rows), rows)
     # torch does not see what kernels write. A backward pass that has saved these tensors finds out
     # by their version that their values changed.
     for x in rows:
@@ -239,7 +239,7 @@ def compute_rows(
         operands = Operands(readable[0], dt, readable[1:5], readable[5:], *indices)
     batch, _, dofs = actions.shape
     shape, device = (batch, task.program.rows, dofs), "cpu" if dt.is_cpu else str(dt.device)
-    rows = empties(shape, str(dtype)[6:], device, task.selection) if out is None else out
+    rows = empty_arrays(shape, str(dtype)[6:], device, task.selection) if out is None else out
     task.kernels.forward(task.program, operands, rows)
     return rows
 

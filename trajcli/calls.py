@@ -366,7 +366,7 @@ def _commanded(
         arrays = arrays._replace(actions=positions[..., clique_dofs], start=start, parts=parts)
         arrays = arrays._replace(goal=None, goal_index=None)
         others = _trajectory(_integration, arrays, clique_options, *values).outputs()
-        outputs = {name: with_dofs(x, clique_dofs, others[name]) for name, x in outputs.items()}
+        outputs = {name: replace_dofs(x, clique_dofs, others[name]) for name, x in outputs.items()}
     return replace(result, **outputs, options={**result.options, **meaning.options()})
 
 
@@ -376,7 +376,7 @@ def _trajectory(
     out: Trajectory | None = None,
 ) -> Trajectory:  # fmt: skip
     """Computes a batch: padded, within torch.compile, or by a call that is kept for others."""
-    write, dtype = wanted_outputs(write), _dtype_name(dtype)
+    write, dtype = output_names(write), _dtype_name(dtype)
     call = make, arrays, options, write, dtype, backend, allow_nonfinite
     if lengths is not None:
         return _padded(*call, lengths=lengths)
@@ -444,7 +444,7 @@ class Integrator(Generic[N]):
         self._shape, options = shape, {name: x for name, x in options.items() if x is not None}
         self._options, get = options, options.get
         self._mode: tuple[Any, ...] = (get("mode"), *map(get, _MODE_OPTIONS))
-        write, dtype = wanted_outputs(get("write", QUANTITIES)), _dtype_name(get("dtype"))
+        write, dtype = output_names(get("write", QUANTITIES)), _dtype_name(get("dtype"))
         self._values = write, dtype, get("backend"), get("allow_nonfinite", False)
         self._indices = get("start_index"), get("goal_index")
         # padded batches and commands go through integrate, which cuts or turns them first

@@ -73,7 +73,7 @@ class Commands:
             total = actions.cumsum(1) if self.actions == "delta" else actions
             positions = start[:, None] + total
         unchanged = [*self.absolute, *self.turning]
-        return replace(inputs, actions=with_dofs(positions, unchanged, actions[..., unchanged]))
+        return replace(inputs, actions=replace_dofs(positions, unchanged, actions[..., unchanged]))
 
     def from_positions(self, positions: Any) -> Any:
         """Computes the commands [b, T - 1, D] that lead from the first of positions [b, T, D] on.
@@ -106,7 +106,7 @@ class Commands:
         rows = clique.compute(choice, dtype, QUANTITIES)
         for name, values in outputs.items():
             if name in rows:
-                with_dofs(values, self.absolute, rows[name])
+                replace_dofs(values, self.absolute, rows[name])
 
     def pull_back(
         self, inputs: Inputs, upstream: Callable[[Arrays], Arrays], choice: Choice, dtype: str

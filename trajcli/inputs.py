@@ -339,7 +339,7 @@ def compute_rows(
     """
     batch, _, dofs = operands.actions.shape
     device = str(operands.actions.device) if is_torch(operands.actions) else None
-    rows = empties((batch, program.rows, dofs), dtype, device, flags) if out is None else out
+    rows = empty_arrays((batch, program.rows, dofs), dtype, device, flags) if out is None else out
     if device is None:
         kernels.forward(program, operands, rows)
         return rows

@@ -106,7 +106,7 @@ def integration_matrix(
     require_counts(-n, offset=offset)
     steps = _steps(n, dt)
     # each sum is a lower triangle of ones, whose columns are scaled by the steps
-    once = matched(np.tri(n, n, offset), steps) * steps
+    once = match_library(np.tri(n, n, offset), steps) * steps
     return library(once).linalg.matrix_power(once, order)
 
 

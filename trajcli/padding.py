@@ -77,7 +77,7 @@ def extend_steps(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
     count = values.shape[-1] if values is not None and values.ndim else 1
     if values is None or count == 1 or values.shape[:-1] not in ((), (1,), lengths.shape):
         return inputs
-    wide = widened(values).reshape(-1, count)
+    wide = widen(values).reshape(-1, count)
     # the last entry of each line; one line that several trajectories share ends with the longest
     last = (lengths if len(wide) == len(lengths) else lengths.max(keepdims=True))[:, None]
     last = last - 1 + count - horizon

@@ -88,8 +88,8 @@ def score(
         scored.append(block_scores(group, times[part], None, bounds, still=still))
         peaks = block_extremes(to_numpy(group[name], name), bounds.get(name))
         extremes.append(peaks.swapaxes(0, 1))
-    scores = {known: joined([x[known] for x in scored], groups) for known in scored[0]}
-    scores["saturation"] = saturation(joined(extremes, groups).swapaxes(0, 1))
+    scores = {known: merge_groups([x[known] for x in scored], groups) for known in scored[0]}
+    scores["saturation"] = saturation(merge_groups(extremes, groups).swapaxes(0, 1))
     return {name: match_library(scores[name], time) for name in UNITS if name in scores}
 
 
@@ -195,7 +195,7 @@ def add_derivatives(
     if not missing or "position" not in parts:
         return dict(parts)
     position = parts["position"]
-    array, valid = library(position), beside(good, position)[:, None]
+    array, valid = library(position), index_array(good, position)[:, None]
     if position.shape[1] < WINDOW or not good.any():
         unknown = array.full_like(float64(position), np.nan)
         return {**parts, **dict.fromkeys(missing, unknown)}

@@ -209,14 +209,14 @@ def test_plot_draws_a_joint_in_one_colour_and_on_the_clock_of_both(trajcli, one,
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", Path("same.svg").read_text())
     assert sorted(text for text in texts if text in NAMES) == sorted(NAMES)
     from trajcli.files.opening import Files
-    from trajcli.views.plot import drawn_lines, plot_sources
+    from trajcli.views.plot import read_lines, plot_sources
 
     for first in (1000.0, float(SINCE_1970)):
         recording(one, "a", first=first)
         for late, start in ((0.5, 0.5), (50.0, 0.0)):
             recording(other, "b", first=first + late)
             with Files() as files:
-                lines = drawn_lines(plot_sources(files, [a, b]), files.report)
+                lines = read_lines(plot_sources(files, [a, b]), files.report)
                 notes = files.report.notes
             assert [line.time[0] for line in lines] == pytest.approx([0.0, start], abs=1e-6)
             assert any("clock" in note or "overlap" in note for note in notes)

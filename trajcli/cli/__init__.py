@@ -98,7 +98,7 @@ def _run(words: list[str]) -> int:
         failure: TrajcliError = _interrupted("SIGINT", words)
     except Exception as error:
         # some libraries turn the Interrupt of a signal into an error of their own
-        if (signal := answered()) is not None and not isinstance(error, Stopped):
+        if (signal := pending_signal()) is not None and not isinstance(error, Stopped):
             return _fail(_interrupted(signal, words), words)
         # Typer's own errors: an unknown option, a missing value
         usage = hasattr(error, "format_message")

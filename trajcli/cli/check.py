@@ -57,7 +57,7 @@ def check(
         unreadable, findings, notes = dict[str, Fault](), list[Finding](), list[str]()
         alone = text == texts[-1] and not any(report["checks"] for report in reports)
         with console.skip_unreadable(text, unreadable, alone), console.open_files(reading) as files:
-            files.compare_all((text, velocity_of) if velocity_of else (text,))
+            files.register_sources((text, velocity_of) if velocity_of else (text,))
             skipped = unreadable if skip_bad else None
             findings = check_source(files, text, start_rows, limits, velocity_of, skipped, rest)
             notes = files.report.notes

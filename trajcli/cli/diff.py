@@ -61,8 +61,8 @@ def diff(
     raise_if_any(faults, UsageError)
     sources = parse_source(first), parse_source(second)
     with console.open_files(reading, "datasets") as files:
-        files.compare_all((first, second))
-        pair = view.datasets(files, first), view.datasets(files, second)
+        files.register_sources((first, second))
+        pair = view.find_datasets(files, first), view.find_datasets(files, second)
         tolerance, gated = view.Tolerance(rtol, atol, ulp), {*gates.values()} != {None}
         differences = list(view.compare(*pair, tolerance, files.report, gated))
         # a dataset or an episode has no attributes of a file
@@ -70,13 +70,13 @@ def diff(
             source.dataset is None and expand_files(source) == [source] for source in sources
         )
         paths = (source.path for source in sources)
-        attributes = view.attributes_apart(*map(files.open, paths)) if complete else []
+        attributes = view.compare_attributes(*map(files.open, paths)) if complete else []
     # of all notes only those on options are printed, such as the rows that a window kept: the table
     # shows how each source was read
     console.remark(*(note for note in files.report.notes if note.startswith("--")))
     beyond = view.verdict(differences, max_error, max_delay) if gated else None
     passed = not beyond if gated else all(difference.passed for difference in differences)
-    tracked = view.tracking(differences, verbose)
+    tracked = view.summarize_tracking(differences, verbose)
     console.show(view.report((first, second), differences, attributes, verbose, tracked, beyond))
     console.write_document(
         {

@@ -30,4 +30,4 @@ def modes(console: Console) -> None:
             f"    rows     {entry.rows} per trajectory of H actions",
             f"    options  {', '.join(f'--{option}' for option in names)}",
         )
-    console.document({"modes": document})
+    console.write_document({"modes": document})

@@ -46,7 +46,7 @@ def plot(
     from trajcli.files.limits import read_limits
     from trajcli.units import parse_option
     from trajcli.views import figures
-    from trajcli.views.plot import drawn_lines, panels, plot_sources, require_bounds, short_labels
+    from trajcli.views.plot import read_lines, panels, plot_sources, require_bounds, short_labels
     from trajcli.views.score import score_source
 
     figures.require_format(out)
@@ -55,12 +55,12 @@ def plot(
     if to_units is not None and (score is not None or (histogram and units.time)):
         expected = "none: scores are in SI" if score else "none of time, in a histogram"
         raise UsageError("units of what is not drawn", where="--to-units", expected=expected)
-    refuse_place(out, overwrite)
+    refuse_path(out, overwrite)
     # a missing matplotlib is reported before a long read
     matplotlib = figures.require_matplotlib()
     with console.open_files(reading) as files:
         table = read_limits(limits, files.sources) if limits else None
-        files.compare_all(source)
+        files.register_sources(source)
         chosen = plot_sources(files, source, table, labels, units)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
@@ -78,14 +78,14 @@ def plot(
                 drawn = [peaks for plotted in chosen for peaks in plotted.peaks(files.report)]
                 figure = figures.draw_peaks(drawn, chosen, title)
             else:
-                drawn = drawn_lines(chosen, report)
+                drawn = read_lines(chosen, report)
                 figure = figures.draw_lines(drawn, chosen, title)
             # limits that match no joint that is drawn are a mistake
             if limits is not None and score is None:
                 require_bounds(drawn, limits)
             for recording in (plotted.main for plotted in chosen):
                 if table is not None:
-                    report.add(*table.remarks(recording.dof_labels, recording.dofs))
+                    report.add_notes(*table.remarks(recording.dof_labels, recording.dofs))
                     matched += table.matched(recording.dof_labels, recording.dofs)
             figures.save(figure, hidden, out.suffix, inches)
             # a source that changed meanwhile is an error before FIG appears

@@ -186,14 +186,14 @@ def _resample_padded(
     )
     batch = Inputs(make_mode("clique"), first, {}, {}, steps, stamps, recorded=True)
     # faults of times are found here, so that they name the trajectories of the whole batch
-    clean = continued(batch, counts, first.shape[1])
+    clean = extend_steps(batch, counts, first.shape[1])
     row_knots(first, clean.dt, clean.times, method)
     at = at if at is None else as_array(at, "at")
     if at is not None and at.ndim != 1 and at.shape[:-1] not in ((1,), (len(first),)):
         raise InputError(wrong_shape("at", f"[N] or [{len(first)}, N]", at.shape))
     resampled = list[Trajectory]()
     for k, count in enumerate(counts.tolist()):
-        part = of_some(batch, np.array([k]), count)
+        part = select_trajectories(batch, np.array([k]), count)
         single = {name: x[k : k + 1, :count] for name, x in parts.items()}
         new = at if at is None or at.ndim == 1 else at[k % len(at)]
         source: Any = single[next(iter(single))]

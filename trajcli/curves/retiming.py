@@ -220,7 +220,7 @@ def retime(
     if trajectory.lengths is not None:  # padding decides nothing
         lengths = to_numpy(trajectory.lengths, "lengths")
         last = lengths - 1
-        parts = {name: zeroed(x, lengths) for name, x in parts.items()}
+        parts = {name: zero_padding(x, lengths) for name, x in parts.items()}
         for values in between.values():
             values.swapaxes(1, 2)[np.arange(1, time.shape[-1]) >= lengths[:, None]] = 0
     # the pace is found in NumPy; its gradient follows from the one value that decides it

@@ -180,7 +180,7 @@ class Layout:
             about = self.metadata(name)
             if (rate := positive(about.value(*keys))) is not None:
                 text = f" {'.'.join(keys)}, {rate:g} Hz"
-                return Clock.even(1.0 / rate, about.place.then(text))
+                return Clock.even(1.0 / rate, about.place.with_remark(text))
         return None
 
     def filter_members(self, key: str) -> list[Member]:
@@ -326,7 +326,7 @@ def _isaac_step(layout: Layout) -> Clock | None:
     if dt is None or decimation is None:
         return None
     text = f" sim_args.dt × decimation = {dt:g} s × {decimation:g}"
-    return Clock.even(dt * decimation, about.place.then(text))
+    return Clock.even(dt * decimation, about.place.with_remark(text))
 
 
 def _lerobot_dof_names(layout: Layout, name: str) -> list[str] | None:

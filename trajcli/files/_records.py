@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import InputError, listed
+from trajcli.errors import InputError, join_names
 from trajcli.files._csv_files import parse_column
 from trajcli.files._tables import Table
 from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles

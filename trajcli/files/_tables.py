@@ -110,7 +110,7 @@ class Table(Catalogue):
         similar = any(re.fullmatch(_JOINTS if digits else _POSE, name) for name in others)
         if not rest or similar or not (digits or len(others) <= len(names)):
             return "", ""
-        return array, f", and {listed(map(_strip_unit, rest), _LISTED)} left out"
+        return array, f", and {join_names(map(_strip_unit, rest), _LISTED)} left out"
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
@@ -313,7 +313,7 @@ class Table(Catalogue):
         remarks = list(self.remarks)
         columns = self.groups.get(name, [])
         if name == DATA and columns[1:]:
-            names = listed(map(_strip_unit, columns), _LISTED)
+            names = join_names(map(_strip_unit, columns), _LISTED)
             remarks.append(Note(f"{stored.where}: the dofs are the columns {names}"))
         omitted = self._lone_columns - {*taken, self.trajectory_column}
         if "," in name:

@@ -99,7 +99,7 @@ class ZarrFile(Catalogue):
         first = start // length * length
         size = length * math.prod(stored.shape[1:]) * stored.dtype.itemsize
         is_part = start < stop <= first + length and stop - start < length
-        if not is_part or size > KEPT_CHUNK or stored.dtype.hasobject:
+        if not is_part or size > CACHED_CHUNK or stored.dtype.hasobject:
             values = np.asarray(stored[start:stop])
             return np.array(values.tolist(), str) if values.dtype.hasobject else values
         if store.chunks.get(name, (-1,))[0] != first:

@@ -92,17 +92,17 @@ class HiddenFolder:
         """
         # No signal is answered between the rename and the note that the run is complete: a command
         # with OUT under its name ends with 0.
-        with held():
+        with hold_signals():
             try:
                 (os.replace if self._overwrite else rename_new)(self.data, self._out)
             except FileExistsError:
                 raise ExistingFileError(_name_taken(self._out)) from None
-            complete()
+            mark_complete()
 
     def close(self) -> list[str]:
         """Removes the folder and the lock; returns what could not be removed."""
         remaining = []
-        with held():
+        with hold_signals():
             if self._lock is not None:
                 lock, descriptor, self._lock = self._sibling("lock"), self._lock, None
                 # Unlinked while it is held, so that a process that opens this file afterwards finds

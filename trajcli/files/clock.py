@@ -222,7 +222,7 @@ class Clock:
         # each of T trajectories: the numbers of rows and trajectories tell which it is
         column = not self.stamped and shape[1:] == (1,) and shape[0] != batch
         if column and shape[0] in (count - 1, count):
-            values = values if values is None else np.ravel(in_memory(values))
+            values = values if values is None else np.ravel(load_array(values))
             shape = shape[:1]
         return replace(self, values=values, shape=shape, batch=batch, count=count, acting=acting,
                        lengths=lengths)  # fmt: skip
@@ -293,7 +293,7 @@ class Clock:
         if isinstance(values, Dataset) and values.ndim == 2:
             values = cut(values)
         elif values is not None:
-            table = in_memory(values)
+            table = load_array(values)
             table = table[trajectories] if table.ndim == 2 and len(table) > 1 else table
             values = table[..., : table.shape[-1] - surplus] if table.shape[-1] > 1 else table
         if len(shape) == 2 and shape[0] > 1:
@@ -457,7 +457,7 @@ def positive(value: object) -> float | None:
 def _stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> Clock:
     """Reads the stamps or steps of a dataset in seconds; large ones [B, n] stay in the file."""
     # the unit is that of the command line, else of an attribute, else of the name: time_ms
-    text = given.name if given is not None else stated_unit(stored)
+    text = given.name if given is not None else read_unit(stored)
     text = text or split_unit(re.split("[:/]", stored.where.last)[-1])[1]
     unit = given or parse_time_unit(text)
     word, since, _ = text.strip("[] ").lower().partition(" since ")
@@ -489,7 +489,7 @@ def _stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> Clock:
     source = stored.where
     if unit is not None and unit.per_si != 1.0:
         convert = partial(in_seconds, unit=unit, stamps=stamps)
-        values = converted(stored, convert) if lazy else convert(values)
+        values = convert_values(stored, convert) if lazy else convert(values)
         since_1970 = " since 1970 by their size" if by_size else ""
         source = source.with_remark(f", in {unit}{since_1970}")
     rounded = values.dtype != stored.dtype and stored.dtype.kind == "f"

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from trajcli.errors import InputError, describe, raise_if_any
 from trajcli.files._layouts import Layout
-from trajcli.files.catalogue import Catalogue, Dataset, text_of
+from trajcli.files.catalogue import Catalogue, Dataset, decode_text
 from trajcli.files.clock import Clock, compare_with_rate, positive, reconcile, require_nominal
-from trajcli.files.conversion import read_lengths, stated_unit
+from trajcli.files.conversion import read_lengths, read_unit
 from trajcli.files.episodes import (
     LENGTHS,
     MASKS,
@@ -91,7 +91,7 @@ class Companions:
         stated = array.attributes.get("joint_names")
         stated = self.attribute("joint_names")[1] if stated is None else stated
         if isinstance(stated, list) or getattr(stated, "ndim", 0) == 1:  # headings of columns, too
-            self.dof_names = [text_of(name) for name in stated]
+            self.dof_names = [decode_text(name) for name in stated]
             return
         for path in (folder + name for folder in self.groups for name in DOF_NAMES):
             # names only make messages clearer: damage in them must not stop a run
@@ -359,9 +359,9 @@ class Companions:
     def start_stamps(self) -> tuple[npt.NDArray[Any], str] | None:
         """Reads the stamps at which an output of trajcli begins, and their unit; None without."""
         # an output counts its times from 0, and keeps the first stamp of its source next to them
-        output = self.file.own_output
+        output = self.file.is_output
         stored = self.file.get(f"{self.groups[0]}start_stamp") if output else None
-        return None if stored is None else (np.ravel(stored.read()), stated_unit(stored) or "s")
+        return None if stored is None else (np.ravel(stored.read()), read_unit(stored) or "s")
 
     def likely_axes(self) -> tuple[str, str, bool]:
         """Guesses the axes of the array by :func:`.episodes.likely_axes`, with the reason, and

@@ -39,7 +39,7 @@ def read_unit(stored: Dataset) -> str:
 
 def convert_to_si(stored: Dataset, units: Units) -> Dataset:
     """Converts an array [..., D] to SI units, in float64 if its values have to change."""
-    labelled = replace(stored, attributes={**stored.attributes, "units": unit_text(in_si(units))})
+    labelled = replace(stored, attributes={**stored.attributes, "units": unit_text(si_units(units))})
     by = per_si(units)
     if not (by != 1.0).any():
         return labelled
@@ -208,7 +208,7 @@ def match_units(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
         return a, b, "", f"units differ: {pair}"
     if len(first) not in (1, *a.shape[-1:]) or len(second) not in (1, *b.shape[-1:]):
         return a, b, "", f"wrong number of units: {pair}"
-    note = f"{pair}: compared in {unit_text(in_si(first))}"
+    note = f"{pair}: compared in {unit_text(si_units(first))}"
     a, b = convert_to_si(a, first), convert_to_si(b, second)
     # rounded to the stored types, whose units in the last place (ulp) diff counts
     kinds = [np.result_type(side.precision, np.float32) for side in (a, b)]

@@ -326,7 +326,7 @@ def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
         # the only one that is not named like a rate
         ranked = {name: ranks[by_name[name][0]] for name in by_name}
         motions = [name for name, (nothing, *_) in ranked.items() if not nothing] or [*by_name]
-        units = {n: parse_units(stated_unit(file.require(by_name[n][0]))) for n in motions}
+        units = {n: parse_units(read_unit(file.require(by_name[n][0]))) for n in motions}
         positions = [n for n, u in units.items() if u is not None and not any(x.order for x in u)]
         others = [] if positions else [name for name in motions if ranked[name][-2] < 2]
         others = others if [ranked[name][-2] for name in others] == [0] else []

@@ -70,7 +70,7 @@ class Hdf5Output(Output):
             for name, value in sorted(description.attributes.items()):
                 # names of files may hold bytes that are no text, and netCDF has no booleans
                 text, yes = isinstance(value, str), isinstance(value, bool)
-                file.attrs[name] = text_of(value) if text else int(value) if yes else value
+                file.attrs[name] = decode_text(value) if text else int(value) if yes else value
             shared = [v for v in description.variables if not (groups and v.has_trajectory_axis)]
             datasets = {}
             for variable in shared:
@@ -81,7 +81,7 @@ class Hdf5Output(Output):
             if groups:
                 self._make_groups(file)
             for name, texts in description.sources.items():
-                data, parent = list(map(text_of, texts)), h5py.Group(_open_group(file.id, SOURCES))
+                data, parent = list(map(decode_text, texts)), h5py.Group(_open_group(file.id, SOURCES))
                 parent.create_dataset(name, data=data, dtype=h5py.string_dtype())
         # HDF5 has given every contiguous dataset its address, but the file may have holes there
         reserve(self._hidden.data, self._hidden.data.stat().st_size)

@@ -17,8 +17,8 @@ import numpy as np
 from trajcli.errors import InputError, Note, UsageError, join_names, unknown
 from trajcli.files._document_files import parse_yaml
 from trajcli.files.dofs import Dofs, dof_numbers, match_names
-from trajcli.files.file_bytes import SourceFiles, read_regular, unreadable
-from trajcli.files.quantities import QUANTITIES, ROTATIONS, unit_of
+from trajcli.files.file_bytes import SourceFiles, read_regular, read_fault
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, derive_unit
 from trajcli.kernels.program import Floats
 from trajcli.units import (
     KNOWN,
@@ -123,8 +123,8 @@ class Limits:
         other than SI. converted: the units that the data was in."""
         units, remarks = self.units.get(name), list[str]()
         for what, stated, other in (("limits", units, converted), ("data", converted, units)):
-            if stated is None and other and unit_text(in_si(other)) != unit_text(other):
-                remarks.append(f"{what} without a unit: taken as {unit_text(in_si(other))}")
+            if stated is None and other and unit_text(si_units(other)) != unit_text(other):
+                remarks.append(f"{what} without a unit: taken as {unit_text(si_units(other))}")
         return remarks
 
     def remarks(self, dofs: Sequence[str], picked: Dofs | None = None) -> list[str]:
@@ -252,7 +252,7 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
     try:
         document: dict[str, Any] = toml.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InputError(unreadable(path, "a TOML file", error)) from None
+        raise InputError(read_fault(path, "a TOML file", error)) from None
     names, tables = document.get("joint_names"), dict[str, Floats]()
     if names is not None and not _are_texts(names):
         where = f"{path}: joint_names"

@@ -176,7 +176,7 @@ def clock_from_options(files: Files) -> Clock | None:
         )
     if times is not None:
         stamps, lengths = _read_stamps(files, times)
-        return Clock.stamps(stamps, time_unit, lengths)
+        return Clock.from_stamps(stamps, time_unit, lengths)
     if rate is not None:
         if not (math.isfinite(rate) and rate > 0):
             raise UsageError(
@@ -197,7 +197,7 @@ def clock_from_options(files: Files) -> Clock | None:
         )
     source = parse_source(dt, attributes=True)
     if source.attribute is None:
-        return Clock.steps_of(files.dataset(dt), time_unit)
+        return Clock.from_steps(files.dataset(dt), time_unit)
     # the attribute is that of a dataset, of a group or, without a name, of the file
     file, name = files.open(source.path), source.dataset or ""
     dataset = file.get(name) if name else None

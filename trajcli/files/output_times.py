@@ -13,7 +13,7 @@ import numpy.typing as npt
 from trajcli.curves.resampling import stamp_rounding
 from trajcli.errors import Fault, InputError, wrong_shape
 from trajcli.files.catalogue import Values, load_array, take_trajectories
-from trajcli.files.clock import exact_seconds, in_seconds, stamps_after, unit_by_size
+from trajcli.files.clock import exact_seconds, in_seconds, add_seconds, unit_by_size
 from trajcli.files.companions import STAMPS
 from trajcli.files.conversion import divide, read_unit
 from trajcli.files.opening import Files
@@ -46,8 +46,8 @@ class OutputTimes:
 
     def stamps(self, numbers: Integers) -> npt.NDArray[Any]:
         """Reads the stamps [1 or b, N] of trajectories as they are stored."""
-        chosen = rows_by_number(self.values, numbers) if self.differ else self.values
-        return np.atleast_2d(in_memory(chosen))
+        chosen = take_trajectories(self.values, numbers) if self.differ else self.values
+        return np.atleast_2d(load_array(chosen))
 
 
 def times_of_file(files: Files, text: str, count: int) -> OutputTimes:
@@ -68,7 +68,7 @@ def times_of_file(files: Files, text: str, count: int) -> OutputTimes:
         stored = files.dataset(text)
     else:
         stored = file.require(name).require_numeric()
-    label = stated_unit(stored) or unit_by_size(stored)
+    label = read_unit(stored) or unit_by_size(stored)
     unit = parse_time_unit(label)
     if label and unit is None:
         raise InputError("unknown unit", where=stored.where, expected=KNOWN_TIMES, found=label)
@@ -165,7 +165,7 @@ class ChosenTimes:
         number, clock, spare = int(self.numbers[k]), self._clock, float(self._slack[k])
         stamps, starts = self.times.stamps(np.array([number]))[0], self.times.starts
         if clock is None:
-            return divided(stamps, self.unit.per_si), spare
+            return divide(stamps, self.unit.per_si), spare
         # stamp = value + the zero of the file's times on the source's clock, if it states one
         terms = [(stamps[0], self.unit.name)]
         if starts is not None:
@@ -219,7 +219,7 @@ class ChosenTimes:
             stamps = np.take_along_axis(stamps, columns, 1)
         since: Floats = in_seconds(stamps, self.unit, True)
         if self.shifts is None:
-            return divided(stamps, self.unit.per_si), since
+            return divide(stamps, self.unit.per_si), since
         # stays one line [1, N] where all trajectories begin at the same stamp
         shifts = self.shifts[indices, None]
         same = len(since) == 1 and (shifts == shifts[0]).all()
@@ -234,7 +234,7 @@ class ChosenTimes:
                 return self.firsts, self.unit.name
             zeros, text = self.times.starts
             starts = zeros[self.numbers % len(zeros)]
-        return stamps_after(starts, divide(self.firsts, self.unit.per_si), text), text
+        return add_seconds(starts, divide(self.firsts, self.unit.per_si), text), text
 
 
 def choose_clock(

@@ -24,7 +24,7 @@ from trajcli.errors import Fault, InputError, Note, UsageError, describe, raise_
 from trajcli.files._layouts import PLAIN, Layout
 from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.clock import Clock
-from trajcli.files.conversion import with_axes
+from trajcli.files.conversion import reorder_axes
 from trajcli.files.dofs import count_bodies, match_names, named_rotations
 from trajcli.files.episodes import BESIDE, LEAVE_OUT, Member, episode_edges, likely_arrays
 from trajcli.files.joined_arrays import find_array, match_arrays, shorten_source
@@ -132,7 +132,7 @@ def _find_groups(files: Files, sources: Sequence[str], actions: bool, as_stored:
     separate = files.reading.axes is not None
     runs = groupby(
         opened,
-        lambda pair: (object() if pair[1].dataset or separate else joining(pair[0]), pair[1].dofs),
+        lambda pair: (object() if pair[1].dataset or separate else join_key(pair[0]), pair[1].dofs),
     )
     numbered: list[tuple[int, _Groups]] = []
     for _, run in runs:
@@ -150,9 +150,9 @@ def _find_groups(files: Files, sources: Sequence[str], actions: bool, as_stored:
     every = [pair for _, groups in sorted(numbered, key=lambda pair: pair[0]) for pair in groups]
     if files.reading.skip_rows and all(group.file.family != "csv" for group, _ in every):
         skipped = "--skip-rows leaves out lines of tables of text"
-        files.report.add(f"{skipped}, and {every[0][0].file.path} is none")
+        files.report.add_notes(f"{skipped}, and {every[0][0].file.path} is none")
     # an output holds control points next to the rows that they make: these are one trajectory
-    outputs = {group.file for group, _ in every if group.file.own_output and not group.acting}
+    outputs = {group.file for group, _ in every if group.file.is_output and not group.acting}
     chosen = [
         (group, fault)
         for group, fault in every
@@ -162,7 +162,7 @@ def _find_groups(files: Files, sources: Sequence[str], actions: bool, as_stored:
     if not chosen:
         first, expected = every[0][0], "a dataset called actions, or one that is named"
         arrays = ", ".join(f"{path} {describe(x.shape)}" for path, x in first.datasets.items())
-        hint = f"{first.file.typed(first.path)} integrates it as actions"
+        hint = f"{first.file.shell_name(first.path)} integrates it as actions"
         where = str(first.file.path)
         raise InputError("no actions", where=where, expected=expected, found=arrays, hint=hint)
     return chosen
@@ -184,7 +184,7 @@ def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> InputUnits:
                 expected=f"none for {file.path}",
                 hint="leave it out; --to-units of export and plot says what is written or drawn",
             )
-        files.report.add(Note(f"{file.path} is in SI; --units is for the other sources"))
+        files.report.add_notes(Note(f"{file.path} is in SI; --units is for the other sources"))
         units = InputUnits()
     return units
 
@@ -234,13 +234,13 @@ def read_positions(files: Files, sources: Sequence[str], compare: bool = True) -
     ]
     if not recorded:
         raise InputError(no_positions(first))
-    files.report.add(*note_skipped_rotations(recordings, recorded))
+    files.report.add_notes(*note_skipped_rotations(recordings, recorded))
     return recorded
 
 
 def no_positions(first: Recording) -> Fault:
     """Makes the fault of trajectories without positions, with a hint at those of the file."""
-    names = first.layout.recorded(first.member) if first.layout and first.member else []
+    names = first.layout.position_names(first.member) if first.layout and first.member else []
     names = names or [path for path in first.file.names() if _POSE.search(path)]
     named = first.file.shell_name((names or [first.origin.path])[0]).removesuffix(":")
     found = ", ".join(f"{first.group}/{name}".strip("/") for name in first.arrays)
@@ -293,7 +293,7 @@ def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool
     """Finds the groups of one file; a note says what is read without being named."""
     filter_key, layout = files.reading.filter_key, files.layout(file)
     if "," in (source.dataset or "") and not hasattr(file, "columns"):
-        source = in_one_group(source)
+        source = shorten_source(source)
     groups: _Groups
     if layout is not None:
         groups = _layout_groups(file, layout, source, filter_key, actions)
@@ -309,13 +309,13 @@ def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool
     # what was guessed is reported before what is computed from it
     report, first = files.report, groups[0][0]
     if layout is not None and layout.split.remark:
-        report.add(layout.split.remark)
+        report.add_notes(layout.split.remark)
     if first.guessed:
         paths = list(dict.fromkeys(group.path for group, _ in groups))
         more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
         left = file.motion()[1] if paths == [file.motion()[0]] else ""
-        report.add(Note(f"SOURCE names no dataset: {file.place(paths[0])}{more} taken{left}"))
-    report.add(*(text for g, _ in groups for x in g.datasets.values() for text in x.remarks))
+        report.add_notes(Note(f"SOURCE names no dataset: {file.place(paths[0])}{more} taken{left}"))
+    report.add_notes(*(text for g, _ in groups for x in g.datasets.values() for text in x.remarks))
     groups = _split_episodes(groups, files)
     if source.dofs is None:
         return groups
@@ -342,13 +342,13 @@ def _split_episodes(groups: _Groups, files: Files) -> _Groups:
             result.append((group, error.faults[0]))
             continue
         kind = mask_numbers(f"{group.group}:{group.array_name}")
-        foreign = group.layout is None and not group.file.own_output
+        foreign = group.layout is None and not group.file.is_output
         if axes:
             moved = {name: reorder_axes(array, axes) for name, array in group.datasets.items()}
             group = replace(group, datasets=moved)
         elif foreign and not group.file.members and kind not in kinds:
             kinds.add(kind)  # demo_0, demo_1, … have the same axes: one warning for all
-            report.add(*_axes_remarks(group))
+            report.add_notes(*_axes_remarks(group))
         single = all(array.ndim < 3 for array in group.datasets.values())
         if not (foreign and single and reading.layout != PLAIN):
             result.append((group, fault))
@@ -357,14 +357,14 @@ def _split_episodes(groups: _Groups, files: Files) -> _Groups:
         edges, where, remarks = episode_edges(group.file, group.companions.groups, array)
         if edges == [0, array.shape[0]]:
             result.append((group, fault))
-            report.add(*remarks)
+            report.add_notes(*remarks)
             continue
         title, count = f"{group.group}/episode_".lstrip("/"), len(edges) - 1
         for k, (begin, end) in enumerate(pairwise(edges)):
             m = Member(f"{title}{k}", group.group, begin, end, None, array.shape[0], k, count)
             rows = {name: m.select_rows(x) for name, x in group.datasets.items()}
             result.append((replace(group, member=m, datasets=rows), fault))
-        report.add(Note(f"{array.where}: {count} episodes by {where}"), *remarks)
+        report.add_notes(Note(f"{array.where}: {count} episodes by {where}"), *remarks)
     return result
 
 
@@ -389,7 +389,7 @@ def _axes_remarks(group: ArrayGroup) -> list[str]:
 def require_alike(groups: Sequence[Recording]) -> None:
     """Raises InputError for groups of different dofs or joints, or of other kinds of units."""
     # units and numbers of dofs first: joints of other robots would be a misleading fault
-    require_same_kind([(group.as_stored.where, group.position_units) for group in groups])
+    require_convertible_units([(group.as_stored.where, group.position_units) for group in groups])
     raise_if_any(dof_faults(groups))
     if (fault := _compare_joints(groups)[1]) is not None:
         raise InputError(fault)
@@ -505,7 +505,7 @@ def _match_paths(file: Catalogue, name: str) -> list[str]:
         # a pattern like * matches times and lengths, too: these are left out if anything remains
         last = {path: path.rpartition("/")[2].lower() for path in paths}
         dofs = (p for p in paths if last[p] not in BESIDE and not role(last[p]))
-        return [path for path in dofs if array_at(file, path).numeric] or paths
+        return [path for path in dofs if find_array(file, path).numeric] or paths
     groups = dict.fromkeys(known.group for known in _known_groups(file, "") if known.group)
     paths = [f"{group}/{head.strip('/')}" for group in groups]
     if all(file.get(path) is None for path in paths):  # groups without any known array
@@ -568,7 +568,7 @@ def _layout_groups(
     DATASET matches groups of trajectories, or else names an array in each of them or in the file.
     actions: positions stand in for actions where there are none.
     """
-    members = layout.split.members if filter_key is None else layout.chosen(filter_key)
+    members = layout.split.members if filter_key is None else layout.filter_members(filter_key)
     if not members:
         raise InputError(
             f"no trajectories of layout {layout.name}",
@@ -620,7 +620,7 @@ def _layout_array(
     file: Catalogue, layout: Layout, member: Member, path: str, common: str
 ) -> ArrayGroup:
     """Reads the array at a path as a trajectory of a layout. common: by :func:`_common_name`."""
-    stored = array_at(file, path, layout)
+    stored = find_array(file, path, layout)
     if member.end is not None and stored.shape[:1] < (layout.split.rows,):
         expected = f"at least {layout.split.rows} rows, those of the trajectories"
         fault = wrong_shape(stored.where, expected, stored.shape, what="too few rows")

@@ -188,7 +188,7 @@ class States:
         if chosen.index is None:
             return parts
         # NumPy would read -1 as the last state
-        index, count = in_memory(chosen.index), max(map(len, parts.values()))
+        index, count = load_array(chosen.index), max(map(len, parts.values()))
         if not ((index >= 0) & (index < count)).all():
             raise InputError(
                 "index out of range",
@@ -465,8 +465,8 @@ class Recording:
         return None
 
     @property
-    def named_rate(self) -> str:
-        """The :func:`.quantities.named_rate` of the array, else of all its dofs; ``SEVERAL`` where
+    def rate_name(self) -> str:
+        """The :func:`.quantities.rate_name` of the array, else of all its dofs; ``SEVERAL`` where
         these differ, and "" for positions and anything else."""
         path = f"{self.group}/{self.array_name}" if self.array_name else self.file.path.stem
         names = {rate_name(name) for name in self.joint_names or [""]}
@@ -796,17 +796,17 @@ class Recording:
         """Yields notes on dofs whose unit the file leaves open or --units contradicts."""
         # at most one kind of remark is made: an option first, then an unknown unit, dofs without a
         # unit, and large angles, each of which only matters if those before it did not occur
-        stated, positions = stated_unit(self.as_stored), self.option_units.positions
+        stated, positions = read_unit(self.as_stored), self.option_units.positions
         where, units = self.as_stored.where, parse_units(stated)
         turned = {dof for rotation in self.turning for dof in rotation.dofs}
         for name, array in self.stored.items() if positions else ():
-            unit, text = stated_unit(array), unit_text(self.units[name])
+            unit, text = read_unit(array), unit_text(self.units[name])
             known = parse_units(unit)
             if known is not None:
                 known = without_rotations(self.turning, known, self.shape[2])
             if unit and (known is None or unit_text(known) != text):
                 yield Note(f"{array.where} is in {unit}; it is read in {text}, as --units says")
-        if positions or self.own_output:
+        if positions or self.is_output:
             return
         if stated and units is None:
             yield f"{where} is in {stated!r}, which is not known ({KNOWN}): taken as it is"
@@ -824,7 +824,7 @@ class Recording:
         name, (_, rows, _) = self.array_name.rpartition("/")[2], self.shape
         family = self.file.family
         angles = family in ("csv", "parquet") or (name in POSITIONS and family != "ros")
-        if stated or not angles or self.named_rate or 0 in self.shape:
+        if stated or not angles or self.rate_name or 0 in self.shape:
             return
         joints = [k for k, dof in enumerate(self.dof_labels) if not re.search("[xyzw]$", dof)]
         starts = {0, max(rows // 2 - _SAMPLE // 2, 0), max(rows - _SAMPLE, 0)}
@@ -859,7 +859,7 @@ def record(
     # then their names, then rotations, which names tell, and at last units, which depend on
     # rotations since the numbers of a quaternion have none.
     bodies = count_bodies(origin.file) if path.rpartition("/")[2] in ROTATIONS else 1
-    tables = {n: with_joined_axes(with_axes(x, "T"), bodies) for n, x in origin.datasets.items()}
+    tables = {n: join_axes(reorder_axes(x, "T"), bodies) for n, x in origin.datasets.items()}
     single = next(iter(tables.values())).ndim == 2
     stored = {array_name(name): as_batch(array) for name, array in tables.items()}
     batch, rows, _ = next(iter(stored.values())).shape
@@ -915,7 +915,7 @@ def _select_dofs(
     if path.rpartition("/")[2] in ROTATIONS:
         # the components of an orientation or angular rate are called by their axes; where a row
         # holds several bodies, the number of the body comes first
-        quaternion = [f"q{axis}" for axis in text_of(companions.order_of_quaternions or "")]
+        quaternion = [f"q{axis}" for axis in decode_text(companions.order_of_quaternions or "")]
         axes = quaternion if path.endswith(ROTATIONS[0]) else list("xyz")
         bodies = count // (len(axes) or 1)
         names = [f"{k}/{axis}" for k in range(bodies) for axis in axes] if bodies > 1 else axes
@@ -969,12 +969,12 @@ def _convert_units(
 
     positions: the units of positions on the command line, before those of the file.
     """
-    arrays, units = dict(stored), units_of_arrays(stored, positions)
+    arrays, units = dict(stored), find_units(stored, positions)
     for name, known in units.items():
         if positions or any(unit.per_si != 1.0 for unit in known):
-            own_unit = stated_unit(arrays[name])
+            own_unit = read_unit(arrays[name])
             units[name] = known = without_rotations(turning, known, count, own_unit)
-        arrays[name] = dataset_in_si(arrays[name], known)
+        arrays[name] = convert_to_si(arrays[name], known)
         # --units names units of positions, and which derivative actions are is not known here
         if positions and name not in QUANTITIES:
             rest = {k: v for k, v in arrays[name].attributes.items() if k != "units"}
@@ -1085,10 +1085,10 @@ def _join_states(role: str, states: Sequence[States], batches: Sequence[int]) ->
         # a state that a group shares becomes one for each of its trajectories
         tables = [
             state.parts[part] if state.parts[part].shape[0] == batch
-            else np.broadcast_to(in_memory(state.parts[part]), (batch, state.parts[part].shape[1]))
+            else np.broadcast_to(load_array(state.parts[part]), (batch, state.parts[part].shape[1]))
             for state, batch in pairs
         ]  # fmt: skip
-        parts[part] = load_small(stacked(tables, batches))
+        parts[part] = load_small(stack_arrays(tables, batches))
     names = {f"{role}/{part}": f"{role} {part} of the inputs" for part in parts}
     sources = list(dict.fromkeys(source for state in states for source in state.sources))
     return States(parts, names, sources)
@@ -1121,7 +1121,7 @@ def without_rotations(
 
 def array_name(path: str) -> str:
     """Names the array at a path, for recordings and outputs."""
-    last = text_of(path).strip("/").rpartition("/")[2]
+    last = decode_text(path).strip("/").rpartition("/")[2]
     if not {"*", ","}.isdisjoint(last):  # columns of a table
         return "data"
     return "actions" if last in ("", ".", "..", *ACTIONS) or last in RESERVED_NAMES else last

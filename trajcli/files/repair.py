@@ -17,13 +17,13 @@ from trajcli.arrays import time_stamp_faults
 from trajcli.errors import InputError, Note, Report, raise_if_any, wrong_shape
 from trajcli.files.catalogue import load_array
 from trajcli.files.dofs import parse_dofs
-from trajcli.files.quantities import QUANTITIES, named_rate
+from trajcli.files.quantities import QUANTITIES, rate_name
 from trajcli.files.reading import Repair, parse_selection
 from trajcli.files.recording import Recording
 from trajcli.kernels.program import Floats, Integers
 from trajcli.modes import MODES
 from trajcli.padding import split_at_gaps
-from trajcli.rotations.quaternions import unit
+from trajcli.rotations.quaternions import normalize
 from trajcli.units import parse_unit
 
 _TURN = 2.0 * math.pi
@@ -62,16 +62,16 @@ def repair_recordings(
             f"no segment of {least} rows between gaps", where="--max-gap", hint="a larger --max-gap"
         )
     if counts["gaps"]:
-        report.add(Note(f"split at gaps of more than {gap:g} s: {counts['pieces']} segments"))
+        report.add_notes(Note(f"split at gaps of more than {gap:g} s: {counts['pieces']} segments"))
     if counts["longer"]:
-        report.add(
+        report.add_notes(
             f"--max-gap {gap:g} is less than the equal steps of the rows, which are not split"
         )
     if short:
-        report.add(Note(f"segments of fewer than {least} rows left out: {short}"))
+        report.add_notes(Note(f"segments of fewer than {least} rows left out: {short}"))
     if counts["dropped"]:
         rows = "row" if counts["dropped"] == 1 else "rows"
-        report.add(Note(f"{counts['dropped']} {rows} with repeated stamps dropped"))
+        report.add_notes(Note(f"{counts['dropped']} {rows} with repeated stamps dropped"))
     return result
 
 
@@ -109,7 +109,7 @@ def _split_at_gaps(
             rows = np.flatnonzero(np.concatenate([[True], line[1:] != line[:-1]]))
             counts["dropped"] += len(line) - len(rows)
         raise_if_any(time_stamp_faults(line[rows], clock.where, 0, rows))
-        pieces = [rows[x] for x in between_gaps(line[rows], repair.max_gap or math.inf)]
+        pieces = [rows[x] for x in split_at_gaps(line[rows], repair.max_gap or math.inf)]
         counts["gaps"] += len(pieces) - 1
         counts["pieces"] += len(pieces)
         segments = [piece for piece in pieces if len(piece) >= least]
@@ -132,7 +132,7 @@ def _trim(
     left_out, never, number = list[float](), 0, 0
     for recording in recordings:
         name, spans, idle = _name_of_positions(recording), list[Any](), list[float]()
-        what = "velocity" if "velocity" in recording.arrays else recording.named_rate or "position"
+        what = "velocity" if "velocity" in recording.arrays else recording.rate_name or "position"
         # actions whose meaning only a mode knows, and accelerations, do not show standstill
         guessed = name == "actions" and not recording.named and recording.file.names() != [""]
         if recording.fault is None and (guessed or what not in QUANTITIES[:2]):
@@ -189,7 +189,7 @@ class TurnJumps:
         layout, mode = group.layout, group.stated_mode.name
         goals = layout is not None and layout.family.commands_positions
         goals = not MODES[mode].action_order if mode else goals
-        if named_rate(self.name) or (self.name == "actions" and not (acting or goals)):
+        if rate_name(self.name) or (self.name == "actions" and not (acting or goals)):
             return
         units = [parse_unit(unit) or unit for unit in (group.unit(self.name) or "").split(",")]
         turns = np.resize([_TURNS.get(str(unit), 0.0) for unit in units], len(self._turns))

@@ -13,8 +13,8 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, wrong_shape
 from trajcli.files._layouts import Layout
-from trajcli.files.catalogue import Catalogue, Dataset, Values, in_memory, stacked
-from trajcli.files.conversion import dataset_in_si, divided, stated_unit, with_joined_axes
+from trajcli.files.catalogue import Catalogue, Dataset, Values, load_array, stack_arrays
+from trajcli.files.conversion import convert_to_si, divide, read_unit, join_axes
 from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, ROTATIONS
@@ -68,7 +68,7 @@ def state_from_option(
     if expand_files(source) != [source]:
         return _first_rows(files, role, text, group)
     file = files.open(source.path)
-    if file.own_output:  # its states are in SI, whatever the units of the group
+    if file.is_output:  # its states are in SI, whatever the units of the group
         group = replace(group, units={}, option_units=InputUnits())
     name = (source.dataset or "").strip("/")
     stored = file.get(name) if name or file.family == "npy" else None
@@ -107,10 +107,10 @@ def _no_state(
     fault, names = file.missing(name or f"{role}/position"), file.names()
     sizes = (group.shape[2], 4 * len(_turning(group)))  # of one state
     if layout and group.member:
-        names = layout.recorded(group.member)[: role == "start"]
+        names = layout.position_names(group.member)[: role == "start"]
     elif len(names) != 1 or math.prod(file.require(names[0]).shape) not in sizes:
         names = []
-    return replace(fault, hint=f"{file.typed(names[0])}, if it is meant") if names else fault
+    return replace(fault, hint=f"{file.shell_name(names[0])}, if it is meant") if names else fault
 
 
 def _first_rows(files: Files, role: str, text: str, group: Recording) -> States:
@@ -120,12 +120,12 @@ def _first_rows(files: Files, role: str, text: str, group: Recording) -> States:
     """
     source = parse_source(text)
     reading = Reading(layout=files.reading.layout, filter_key=files.reading.filter_key)
-    recorded = read_recordings(files.read_as(reading), [text], as_stored=True)
+    recorded = read_recordings(files.with_reading(reading), [text], as_stored=True)
     if role == "goal" or not all(x.named or x.file.family == "npy" for x in recorded):
         raise InputError(recorded[0].file.missing(source.dataset or f"{role}/position"))
-    if recorded[0].file.own_output:
+    if recorded[0].file.is_output:
         group = replace(group, units={}, option_units=InputUnits())
-    rows = stacked([each.input.select(range(len(each)), range(1)) for each in recorded])
+    rows = stack_arrays([each.input.select(range(len(each)), range(1)) for each in recorded])
     states = replace(
         rows, where=source.place, shape=(rows.shape[0], rows.shape[2]),
         reader=lambda *run: rows.read_rows(*run)[:, 0], attributes=recorded[0].input.attributes,
@@ -234,16 +234,16 @@ def state_units(group: Recording, part: str, stored: Dataset | None) -> Units | 
 
     Raises InputError for units of another kind than those of the arrays.
     """
-    group_units, text = group.position_units, "" if stored is None else stated_unit(stored)
+    group_units, text = group.position_units, "" if stored is None else read_unit(stored)
     units = parse_units(text) if text and not group.option_units.positions else group_units
     if units is None:
         return None
     where = part if stored is None else stored.where
     count = group.shape[2]
-    units = without_rotations(group.turning, for_dofs(units, count, where), count)
+    units = without_rotations(group.turning, require_dof_units(units, count, where), count)
     if group_units is not None and len(group_units) in (1, len(units)):
-        require_same_kind([(group.as_stored.where, group_units), (where, units)])
-    return of_order(units, QUANTITIES.index(part))
+        require_convertible_units([(group.as_stored.where, group_units), (where, units)])
+    return derivative_units(units, QUANTITIES.index(part))
 
 
 def _convert_quaternions(group: Recording, values: Values, where: Place) -> Values | None:

@@ -42,7 +42,7 @@ class Batch:
         positive; of several files, each with the file it is in."""
         faults = shape_faults(self.inputs, steps)
         mode, recorded = self.inputs.mode, self.inputs.recorded
-        parts = self.recording.by_part() if faults and self.recording.parts else ()
+        parts = self.recording.split_by_group() if faults and self.recording.parts else ()
         located = (shape_faults(make_inputs(part, mode, recorded), steps) for part, _ in parts)
         return list(islice(chain.from_iterable(located), MOST_FAULTS)) or faults
 
@@ -59,18 +59,18 @@ class Batch:
             names |= dict.fromkeys(("dt", "times"), str(clock.where))
         inputs = self.inputs.block(actions, begin, end, begin - number, names)
         # faults count rows as the file does, also behind rows that were left out
-        rows = self.inputs.row_numbers if self.inputs.rates else self.recording.rows_of(begin)
+        rows = self.inputs.row_numbers if self.inputs.rates else self.recording.part(begin).row_numbers
         return self.commands.mode_inputs(replace(inputs, row_numbers=rows))
 
     def check_values(self, begin: int, inputs: Inputs) -> None:
         """Raises InputError for the values of a block that begins at trajectory ``begin``."""
         faults, end = value_faults(inputs, inputs.allow_nonfinite), begin + len(inputs.actions)
-        parts, numbers = self.recording.part_of[begin:end], self.recording.inside[begin:end]
+        parts, numbers = self.recording.part_indices[begin:end], self.recording.group_indices[begin:end]
         if faults and (
             (parts != parts[:1]).any()
             or self.recording.part(begin).file.members
             or (np.diff(numbers) != 1).any()
-            or self.recording.rows_of(begin) is not None
+            or self.recording.part(begin).row_numbers is not None
         ):
             # numbers in the block and in the files differ by more than a constant: one trajectory
             # after the other, so that faults name its place in its file
@@ -158,4 +158,4 @@ def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
     numbers = np.arange(batch)
     head = actions.select(numbers, range(1))
     first = replace(head, shape=(batch, dofs), reader=lambda *part: head.read_rows(*part)[:, 0])
-    return inputs.of_rates(actions.select(numbers, range(1, rows)), first)
+    return inputs.start_from_rates(actions.select(numbers, range(1, rows)), first)

@@ -162,7 +162,7 @@ def parse_cost(text: str) -> dict[str, float]:
 
 def _first_action(inputs: Inputs) -> str:
     """Names the part of the start state that is the first of recorded rates."""
-    return f"start_{QUANTITIES[inputs.mode.derivatives_of]}"
+    return f"start_{QUANTITIES[inputs.mode.action_order]}"
 
 
 def _step_size(inputs: Inputs) -> dict[str, int]:

@@ -56,7 +56,7 @@ def integrate_orientations(
         if not position[..., dofs].any():
             position[..., dofs] = from_quaternions(np.array([1.0, 0.0, 0.0, 0.0]), form)
     first, steps = pick(position, quaternions=True), inputs.steps
-    if mode.derivatives_of:
+    if mode.action_order:
         rates = {part: pick(values) for part, values in states.items() if part != "position"}
         return integrate(
             pick(inputs.actions), State(first, **rates), steps, mode.name, scheme=mode.scheme,

@@ -55,8 +55,8 @@ def read_trajectories(
     Raises InputError for files without trajectories, or without times.
     """
     everything, report = read_recordings(files, request.sources), files.report
-    recordings = one_per_group(everything, actions)
-    report.add(*rotations_left_out(everything, recordings))
+    recordings = choose_recordings(everything, actions)
+    report.add_notes(*note_skipped_rotations(everything, recordings))
     usable = [x for x in recordings if x.fault is None] or recordings
     if not any(all(name in x.arrays for x in recordings) for name in usable[0].arrays):
         found = "; ".join(", ".join(recording.arrays) for recording in recordings[:3])
@@ -79,10 +79,10 @@ def read_trajectories(
     for clock in clocks:
         raise_if_any(clock.faults(0, 1) if clock.step is not None else clock.shape_faults())
     if clocks and (remark := clocks[0].remark):
-        report.add(remark)
+        report.add_notes(remark)
     # --episodes counts the trajectories that are there after repairs, as integrate does
-    recording = join(repaired(recordings, request, least, report, request.episodes))
-    recording = recording.take(np.sort(select(request.episodes, len(recording))))
+    recording = join(repair_recordings(recordings, request, least, report, request.episodes))
+    recording = recording.take(np.sort(parse_selection(request.episodes, len(recording))))
     if not request.skip_bad:
         raise_if_any(part.fault for part in recording.parts_in_use() if part.fault)
     return recording
@@ -147,13 +147,13 @@ def read_row_times(block: Recording, acting: bool = False) -> tuple[Floats, floa
         raise_if_any(part.clock.faults() if part.clock else ())
 
     def count_from_first(clock: Clock) -> Floats:
-        return (clock.fitted(clock.batch, rows + 1) if acting else clock).row_times()
+        return (clock.fit_shape(clock.batch, rows + 1) if acting else clock).row_times()
 
     times = block.lines(count_from_first)
     rounding = 0.0
     if clock.stamped:  # float32 stamps are far from exact after some hours
         stamps = np.nan_to_num(load_array(clock.values))
-        rounding = rounding_of(stamps, clock.converted_from)
+        rounding = stamp_rounding(stamps, clock.converted_from)
     return times[:1] if (times == times[:1]).all() else times, rounding
 
 
@@ -201,11 +201,11 @@ def write_trajectories(
     length, as trajectories of other shards may have another.
     """
     refuse_input(request.out, files.paths())
-    files.sources.add(files.paths())
+    files.sources.watch(files.paths())
     clocks = (part.clock.source for part in recording.parts_in_use() if part.clock)
     sources = {"source": recording.sources(), "source_dt": list(dict.fromkeys(clocks))}
     # paths in an output are relative to its folder; a path without times has no source of them
-    seen = {k: [x.seen_from(request.folder) for x in s] for k, s in sources.items() if s}
+    seen = {k: [x.relative_text(request.folder) for x in s] for k, s in sources.items() if s}
     stated = {**attributes, **{k: sources_text(k, texts) for k, texts in seen.items()}}
     shard = request.shard
     stated |= {"shard": str(shard)} if shard else {}

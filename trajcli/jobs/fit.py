@@ -79,7 +79,7 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
             for role, (_, row) in _ENDS.items():
                 text = getattr(request, role)
                 if role in states:
-                    ends[role] = State(**states[role].in_memory(indices[block.indices]))
+                    ends[role] = State(**states[role].load(indices[block.indices]))
                 else:
                     # at rest, velocity, acceleration and jerk are 0
                     rest = np.zeros((1, dofs)) if text == "rest" else None
@@ -104,7 +104,7 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
 
         def compute(block: Block) -> Results:
             curves = fit_block(block, intervals)
-            jumps.add({name: block.recording.arrays[name].read()}, block.recording)
+            jumps.add_block({name: block.recording.arrays[name].read()}, block.recording)
             error[block.indices] = curves.error
             values = {"actions": curves.actions, "dt": curves.knot[:, None] / steps}
             for role, state in (("start", curves.start), ("goal", curves.goal)):

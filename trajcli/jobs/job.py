@@ -108,7 +108,7 @@ def write_blocks(job: Job[S], write: Callable[[Span, Arrays, int], object], repo
             # signals are answered only here, with every block written or not begun
             done += len(block)
             report.on_progress(done, total)
-            if signal := answered():
+            if signal := pending_signal():
                 raise stop_error(job.out, signal, done, total)
     if most:
         report.add_notes(Note(f"blocks were halved: memory on {job.device} was short"))

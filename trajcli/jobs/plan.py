@@ -121,12 +121,12 @@ class Plan:
             kinds.setdefault(part.input.dtype, part.input.where)
         for kind, where in kinds.items():
             if kind.kind in "iu" or kind.itemsize not in (4, 8):
-                report.add(Note(f"{where}: {kind} converted to {self.dtype}"))
+                report.add_notes(Note(f"{where}: {kind} converted to {self.dtype}"))
         self.sizes = self._choose_block_sizes(report)
-        report.add(*input_warnings(recording, batches[-1].inputs))
+        report.add_notes(*input_warnings(recording, batches[-1].inputs))
         # commands that are positions in rad or m may lie in [-1, 1]
         layout, self.positions = recording.layout, None
-        if self.mode.derivatives_of or not (layout and layout.family.commands_positions):
+        if self.mode.action_order or not (layout and layout.family.commands_positions):
             self.positions = recorded_positions_hint(recording)
         refuse_form(request.out, self.output, request.compress, has_write=True)
 
@@ -190,7 +190,7 @@ class Plan:
         if (most := max(needs)) > self.request.memory:
             size = f"{most / 2**20:.0f} MiB" if most >= 1 << 20 else f"{most / 2**10:.1f} KiB"
             what = f"one trajectory takes about {size} of working memory"
-            report.add(f"{what}, more than TRAJCLI_MEMORY")
+            report.add_notes(f"{what}, more than TRAJCLI_MEMORY")
         counts = [len(batch.recording) for batch in self.batches]
         return [max(1, min(room // n, count)) for n, count in zip(needs, counts, strict=True)]
 
@@ -231,7 +231,7 @@ class Plan:
         options = self.mode.options(request.recorded)
         about = {"mode": self.mode.name, **options, "dt": recording.step or "varies"}
         quantities, sizes = self.quantities if others else (), {"dof": len(others)}
-        variables = [row_variable(n, self.dtype, unit and unit_of(n, unit)) for n in quantities]
+        variables = [row_variable(n, self.dtype, unit and derive_unit(n, unit)) for n in quantities]
         if rotations:
             frame = request.rotation_frame
             turned, turned_sizes, turned_attributes = describe_rotations(
@@ -242,7 +242,7 @@ class Plan:
                 sizes | turned_sizes,
                 about | turned_attributes,
             )
-            if self.mode.chooses:
+            if self.mode.result_names:
                 axes = ("trajectory", *["rotation"] * (len(rotations) > 1), "axis")
                 for name, labels in ANGULAR_SMOOTHING.items():
                     variables.append(Variable(name, axes, np.dtype("f8"), labels))
@@ -261,7 +261,7 @@ class Plan:
 
         # paths in an output are relative to its folder, so that both can be moved together
         folder = request.folder
-        sources = {n: [x.seen_from(folder) for x in places] for n, places in self.sources.items()}
+        sources = {n: [x.relative_text(folder) for x in places] for n, places in self.sources.items()}
         if request.shard is not None:
             about["shard"] = str(request.shard)
         texts = {name: sources_text(name, seen) for name, seen in sources.items()}

@@ -101,7 +101,7 @@ class StoredOutput:
         self._variables = {variable.name: variable for variable in plan.output.variables}
         self._file, self._mode = file, plan.mode
         absolute = bool(plan.commands.absolute)  # differences of positions, in every mode
-        self._order = 0 if absolute else self._mode.derivatives_of
+        self._order = 0 if absolute else self._mode.action_order
         self._pieces: dict[str, list[Array]] = {}
         self.compared = {v.name: Comparison(v.name) for v in plan.output.streamed}
 
@@ -211,11 +211,11 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
         except LookupError:
             what = "the recorded sources have other trajectories now"
             raise InputError(what, where=path) from None
-        states = recording.start.in_memory(indices)
+        states = recording.start.load(indices)
         if plan.batches[0].inputs.rates:  # the first action is a part of the start
             actions = recording.input
             first = np.stack([actions.read_part(k, k + 1, 0, 1)[0, 0] for k in indices.tolist()])
-            states[QUANTITIES[plan.mode.derivatives_of]] = first
+            states[QUANTITIES[plan.mode.action_order]] = first
         return states
 
     return look_up

@@ -12,14 +12,14 @@ import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.curves import resampling
-from trajcli.curves.resampling import DEFAULT, new_count
+from trajcli.curves.resampling import DEFAULT, count_new_rows
 from trajcli.curves.sampling import (
     curve_name,
     is_cascade,
     is_known,
-    located,
+    locate_times,
     missing_parts,
-    slack_at_ends,
+    end_slack,
 )
 from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.catalogue import decode_text
@@ -122,18 +122,18 @@ class Curves:
         self._moving = np.zeros(len(self._numbers), bool)
         finite: Sequence[str] = ()
         if self.mode is not None:
-            finite = resampling.finite_parts_of_mode(*self.mode, quantities)
+            finite = resampling.finite_mode_outputs(*self.mode, quantities)
         elif quantities:
-            finite = resampling.finite_parts(self.method, quantities)
+            finite = resampling.finite_outputs(self.method, quantities)
         self._others = [name for name in recording.arrays if name not in QUANTITIES]
         if self._others:
             # refuses methods that take derivatives
-            resampling.finite_parts(self.method, QUANTITIES[:1])
+            resampling.finite_outputs(self.method, QUANTITIES[:1])
         self.names = [*finite, *self._others]
         if missing := [name for name in quantities if name not in finite]:
             curve = f"scheme {self.mode[1].get('scheme')}" if self.mode else self.method
             why = f"by {curve} it is not finite between the rows"
-            report.add(Note(f"no {', '.join(missing)}: {why}"))
+            report.add_notes(Note(f"no {', '.join(missing)}: {why}"))
 
     def _choose_method(
         self, request: ResampleRequest, recording: Recording, names: Sequence[str],
@@ -214,7 +214,7 @@ class Curves:
                     arrays[array][:, piece] = samples[name]
         for name in self.names if self.held_dofs else ():
             rows = values.get(name, lowest)
-            resampling.with_held(arrays[name], name, rows, knots, times, self.held_dofs)
+            resampling.hold_dof_rows(arrays[name], name, rows, knots, times, self.held_dofs)
         return arrays
 
     def notes(self) -> list[str]:
@@ -259,9 +259,9 @@ class _Resampling:
         # curves through positions and rates need all arrays of a block at once
         lenient, names = request.allow_nonfinite, list(self.recording.arrays)
         values = {name: read_finite_rows(part, name, lenient) for name in names}
-        self.jumps.add(values, part)
+        self.jumps.add_block(values, part)
         # ends may be off by rounding
-        at = located(np.clip(times, 0.0, knots[:, -1:]), knots, len(part), rounding)
+        at = locate_times(np.clip(times, 0.0, knots[:, -1:]), knots, len(part), rounding)
         arrays: dict[str, Any] = {"time": since if self.relative else times}
         if rotations := self.recording.rotations:
             from trajcli.rotations import resample
@@ -303,7 +303,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         counts, ends, slack = _measure_rows(recording, holding, rate, curves.stops)
         held_count, remarks = _check_ends(counts, ends, slack, rate, curves.stops)
         jumps, rotation_report = TurnJumps(recording), Report()
-        clock, stamps = recording.start_stamps(of_rows=not holding), None
+        clock, stamps = recording.start_stamps(skip_start=not holding), None
         if new is not None:
             stamps = choose_clock(new, indices, clock, ends, slack)
             nonempty = np.flatnonzero(stamps.counts)
@@ -341,7 +341,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         result = write_trajectories(
             request, files, recording, counts, variables, job.compute, stated, left_out, sizes
         )
-        files.report.add(*curves.notes(), *remarks, *rotation_report.notes, *jumps.notes(""))
+        files.report.add_notes(*curves.notes(), *remarks, *rotation_report.notes, *jumps.notes(""))
     rows = {"rows_before": recording.lengths, "rows": counts}
     return {
         **result,
@@ -366,7 +366,7 @@ def _measure_rows(
         part, indices = block.recording, block.indices
         knots, rounding = read_row_times(part, acting=holding)
         ends[indices] = knots[:, -1]
-        slack[indices] = np.maximum(*slack_at_ends(knots))[:, 0] + rounding
+        slack[indices] = np.maximum(*end_slack(knots))[:, 0] + rounding
         if rate is not None:
             acting, may_hold = knots.shape[1] > part.rows, [True] * len(part)
             # a row after the end may hold the last one where that is at rest, as two rows show
@@ -376,7 +376,7 @@ def _measure_rows(
                 rows = rows or {QUANTITIES[0]: last.input.read()}
                 may_hold = list(resampling.at_rest(rows, knots))
             pairs = zip(ends[indices].tolist(), may_hold, strict=True)
-            counts[indices] = [new_count(rate, end, rounding, acting, may) for end, may in pairs]
+            counts[indices] = [count_new_rows(rate, end, rounding, acting, may) for end, may in pairs]
     return counts, ends, slack
 
 
@@ -406,7 +406,7 @@ def _describe_states(recording: Recording, rate: float | None) -> Iterator[Varia
         label = {"long_name": "step of the actions", "units": "s"}
         yield Variable("dt", (), np.dtype("f8"), label, np.asarray(1.0 / rate))
     # the start belongs to the first action, which a window may leave out
-    complete = not recording.parts and recording.of_actions and not recording.windowed
+    complete = not recording.parts and recording.holds_actions and not recording.windowed
     for role in ("start", "goal") if complete else ():
         state = stored_state(role, recording)
         raise_if_any(state.faults(role, recording.count))
@@ -424,7 +424,7 @@ def mode_text(mode: str, options: Mapping[str, Any]) -> str:
 def _read_mode(part: Recording) -> ModeAndOptions:
     """Reads the mode that a file states, and all its options; without a known mode, "" and the
     method by which the rows were resampled, if any."""
-    stated = part.stated
+    stated = part.stated_mode
     try:
         if stated.name:
             return stated.name, make_mode(stated.name, **stated.options).options()

@@ -80,11 +80,11 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     usable = [recording for recording in recordings if recording.fault is None]
     first = usable[0]
     faults = list[Fault]()
-    for part in recordings if mode.derivatives_of else ():
+    for part in recordings if mode.action_order else ():
         name = part.array_name.rpartition("/")[2]
         if part.origin.guessed and (name in POSITIONS or motion_rank(name) == 0):
             what, where = "no actions, only positions", part.input.where
-            expected = f"{QUANTITIES[mode.derivatives_of]}, for mode {mode.name}"
+            expected = f"{QUANTITIES[mode.action_order]}, for mode {mode.name}"
             hint = "trajcli differentiate takes recorded positions; or name the dataset to read"
             faults.append(Fault(what, where=where, expected=expected, hint=hint))
     raise_if_any(faults, UsageError)
@@ -100,13 +100,13 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     # noise is stated in the units of the file, positions are computed in SI
     if request.recorded:
         if (units := first.position_units) is not None:
-            mode = mode.noise_in(per_si(units))
-        recordings = repaired(recordings, request, mode.least_rows, report, request.episodes)
+            mode = mode.scale_noise(per_si(units))
+        recordings = repair_recordings(recordings, request, mode.least_rows, report, request.episodes)
         first.require_rotations()
     recording = join(recordings)
     if not request.recorded and all(has_recorded_rates(part, mode) for part in usable):
         mode, note = _integrate_recorded_rates(request, first, mode)
-        report.add(note)
+        report.add_notes(note)
     if request.start_index is not None:
         start = recording.start.with_index("start", files.dataset(request.start_index))
         recording = replace(recording, start=start)
@@ -115,7 +115,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
 
     # last, since options that list one value for each trajectory count them before they are picked
     if request.episodes is not None:
-        recording = recording.take(np.sort(select(request.episodes, count)))
+        recording = recording.take(np.sort(parse_selection(request.episodes, count)))
         recording, faulty = recording.usable()
         if not request.skip_bad or not len(recording):
             raise_if_any(faulty.values())
@@ -180,7 +180,7 @@ def _look_up(
     report.raise_faults()
     assert mode is not None  # else its fault was raised
     # stamps of --times are those of all files together, so they are given out once all are known
-    return timed(fitting, option), mode, mode_source
+    return assign_times(fitting, option), mode, mode_source
 
 
 def _read(
@@ -237,7 +237,7 @@ def _fit_together(
     if fitting and request.episodes is not None:
         like = fitting[0]
         for index, (_, faults) in zip(indices, left_out, strict=True):
-            fitting.insert(index, standing_in(like, recordings[index].origin, faults[0]))
+            fitting.insert(index, make_placeholder(like, recordings[index].origin, faults[0]))
     return fitting, left_out
 
 
@@ -270,7 +270,7 @@ def _require_turns(request: Request, first: Recording, mode: Mode | None) -> Non
         what = f"mode {mode.name} takes dofs one by one, and these are a rotation"
         expected = "clique, velocity, acceleration or jerk, with alignment full"
         raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-    if mode.derivatives_of and any(turn.form != "rotvec" for turn in first.turning):
+    if mode.action_order and any(turn.form != "rotvec" for turn in first.turning):
         what = f"orientations, and mode {mode.name} takes angular rates"
         expected = "three dofs about x, y and z, which --rotation WHICH=rotvec names"
         raise InputError(what, where=where, expected=expected, found=found, hint=hint)
@@ -284,9 +284,9 @@ def _require_commands(request: Request, first: Recording) -> None:
     """Raises UsageError where export wrote the actions in another form than the request takes."""
     known = {word: first.companions.attribute(word)[1] for word in _COMMAND_OPTIONS}
     # without a word about it, the frame is the world
-    stated = {word: text_of(value) for word, value in known.items() if value not in (None, "world")}
+    stated = {word: decode_text(value) for word, value in known.items() if value not in (None, "world")}
     missing = [word for word in stated if getattr(request, word) in (None, "world")]
-    if first.is_output and first.of_actions and "actions" in stated and missing:
+    if first.is_output and first.holds_actions and "actions" in stated and missing:
         words = (f"--{word.replace('_', '-')} {stated[word]}" for word in missing)
         hint = " ".join([*words, *(["--mode clique"] if request.mode is None else [])])
         what, where = "actions of another kind than the file states", first.input.where
@@ -358,13 +358,13 @@ def resolve_mode(
             states = _mode_words(mode, mode_options)
             notes.append(f"{where} states {states}, which this run is not ({typed})")
     result = make_mode(name or _DEFAULT, **options)  # before the notes: a fault stands alone
-    files.report.add(*notes)
+    files.report.add_notes(*notes)
     return result, source
 
 
 def _read_mode(recording: Recording) -> tuple[str, tuple[tuple[str, Any], ...], Place]:
     """Reads the mode and options that actions state, and where; "" where there are none."""
-    stated, options = recording.stated, []
+    stated, options = recording.stated_mode, []
     # rows of an output state how they were made, not how to integrate them
     if not stated.name or recording.input.where.last in QUANTITIES:
         return "", (), Place()
@@ -396,7 +396,7 @@ def input_warnings(recording: Recording, longest: Inputs) -> Iterator[str]:
         )
     # an array that is named after one quantity and read as another
     name = recording.array_name.rpartition("/")[2]
-    rate = named_rate(name)
+    rate = rate_name(name)
     if rate in QUANTITIES and rate != QUANTITIES[mode.action_order]:
         read = f"mode {mode.name} reads as {QUANTITIES[mode.action_order]}"
         how = f"trajcli integrate --mode {rate}" if longest.recorded else f"--mode {rate}"
@@ -404,16 +404,16 @@ def input_warnings(recording: Recording, longest: Inputs) -> Iterator[str]:
     for part in recording.members[:_FIRST]:
         if part.given.positions:
             continue  # --units names the unit, whatever the file states
-        stored, order = part.as_stored, mode.derivatives_of
-        where, unit = stored.where, stated_unit(stored)
+        stored, order = part.as_stored, mode.action_order
+        where, unit = stored.where, read_unit(stored)
         if (found := _unit_order(part)) is not None and found != order:
             yield f"{where} is in {unit}, which mode {mode.name} reads as {QUANTITIES[order]}"
         # the start state that is used, and not another of the same file
         names = ("start/position", "start_position")
         start = part.companions.dataset(*names) if longest.start else None
         if start is not None and str(start.where) == longest.names.get("start/position"):
-            other = parse_units(stated_unit(part.pick(start)))
-            if not unit and other is not None and unit_text(other) != unit_text(in_si(other)):
+            other = parse_units(read_unit(part.pick(start)))
+            if not unit and other is not None and unit_text(other) != unit_text(si_units(other)):
                 other_unit = f"{start.where} is in {unit_text(other)}"
                 yield f"{other_unit}, and {where} says no unit: taken as SI"
     clocks = (part.clock for part in recording.parts_in_use()[:_FIRST])
@@ -425,7 +425,7 @@ def recorded_positions_hint(recording: Recording) -> str | None:
     layout, member = recording.layout, recording.member
     if layout is None or member is None or not recording.commands:
         return None
-    names = ", ".join(f"{recording.file.path}:{name}" for name in layout.recorded(member))
+    names = ", ".join(f"{recording.file.path}:{name}" for name in layout.position_names(member))
     if not names:
         return f"layout {layout.name} has no recorded positions here"
     return f"the recorded positions are {names} (trajcli differentiate)"
@@ -437,19 +437,19 @@ def position_unit(recording: Recording, mode: Mode, start: str | None) -> str | 
     It is the SI unit of --units or, without it, of the first input or of the start state. Recorded
     positions in an unknown unit keep that.
     """
-    order, units = mode.derivatives_of, recording.position_units
+    order, units = mode.action_order, recording.position_units
     stated = recording.input.attributes.get("units")
-    if recording.given.positions or (units is not None and _unit_order(recording) == order):
-        return None if units is None else unit_text(in_si(units))
+    if recording.option_units.positions or (units is not None and _unit_order(recording) == order):
+        return None if units is None else unit_text(si_units(units))
     if order == 0 and stated is not None and units is None:
-        return text_of(stated)
+        return decode_text(stated)
     position = None
     if start is None:  # a start state that an option names says nothing about the file
         position = recording.companions.dataset("start/position", "start_position")
     if position is None:
         return None
     units = state_units(recording, "position", recording.pick(position))
-    return None if units is None else unit_text(in_si(units))
+    return None if units is None else unit_text(si_units(units))
 
 
 def units_report(recording: Recording) -> dict[str, str] | None:
@@ -457,13 +457,13 @@ def units_report(recording: Recording) -> dict[str, str] | None:
     units = recording.input_units
     if units is None:
         return None
-    source = "--units" if recording.given.positions else recording.as_stored.where
-    return {"read": unit_text(units), "from": str(source), "written": unit_text(in_si(units))}
+    source = "--units" if recording.option_units.positions else recording.as_stored.where
+    return {"read": unit_text(units), "from": str(source), "written": unit_text(si_units(units))}
 
 
 def _unit_order(recording: Recording) -> int | None:
     """Reads the order of the time derivative from the stated unit: 1 for rad/s; None if unknown."""
-    units = parse_units(stated_unit(recording.input))
+    units = parse_units(read_unit(recording.input))
     # dofs may be in rad/s and m/s, but of one order of derivative
     orders = {unit.order for unit in units or () if unit.known}
     return orders.pop() if len(orders) == 1 else None

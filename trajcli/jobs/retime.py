@@ -105,14 +105,14 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
             if method == "uniform":
                 fault = no_time(recording)
                 raise InputError(replace(fault, hint=f"--method fastest; or {fault.hint}"))
-            files.report.add(Note("no times: the rows are a path"))
+            files.report.add_notes(Note("no times: the rows are a path"))
 
         # limits are checked against the arrays of the whole run, so that all shards agree on
         # them; only then does a shard take its share
         paces = (Paces if method == "uniform" else Timings)(recording, request, files)
         share = recording if shard is None else recording.take(slice(*shard.share(len(recording))))
         indices, left_out = find_computable(request, share)
-        left_out += paces.prepare(share.take(indices).only(paces.arrays), files.report, stack)
+        left_out += paces.prepare(share.take(indices).select_arrays(paces.arrays), files.report, stack)
 
         stamps = paces.recording.start_stamps(relative=shard is not None)
         variables = [*paces.variables(), time_variable(len(recording) == 1)]
@@ -138,7 +138,7 @@ def _differentiate_command(
     sources, layout, member = request.sources, recording.layout, recording.member
     if "actions" in recording.arrays and not recording.named and recording.file.names() != [""]:
         # recorded positions of the layout, if there are any, take the place of the actions
-        positions = layout and member and layout.recorded(member)
+        positions = layout and member and layout.position_names(member)
         if not positions:
             return "trajcli integrate takes actions, differentiate --method central positions"
         sources = [f"{parse_source(text).path}:{positions[0]}" for text in sources]
@@ -215,7 +215,7 @@ class Paces:
         numbers = everything.dofs.numbers
         self.copied = [dof for dof, number in enumerate(numbers) if str(number) in absolute]
         # the curve between the rows where the file states no mode
-        self._curve = curves_between(self._request, everything.only(arrays)).method
+        self._curve = curves_between(self._request, everything.select_arrays(arrays)).method
         self.recording, self.counts, self.factor = recording, recording.lengths, np.ones(count)
         # what binds each trajectory: a quantity of a dof at a time; "", -1 and NaN where nothing
         self._quantity = np.full(count, "", object)
@@ -226,7 +226,7 @@ class Paces:
     def attributes(self) -> dict[str, Any]:
         """Collects the attributes of OUT."""
         stored = self._input.file.attributes()
-        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in retiming.OF_ANY_PACE}
+        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in retiming.ANY_PACE}
         if "absolute" in stated:
             stated["absolute"] = ",".join(map(str, self.copied))
         # other starts are named by paths relative to the file that states them
@@ -248,12 +248,12 @@ class Paces:
 
         # The largest values lie between rows. Their curve is that of the file's mode or, without
         # a mode, the one that resample takes; lines and unknown curves have no extremes there.
-        mode, options = self.recording.stated.name, self.recording.stated.options
+        mode, options = self.recording.stated_mode.name, self.recording.stated_mode.options
         kinds = {name: self.recording.arrays[name].precision for name in values}
         extremes = dict[str, Floats]()
         if not is_known(mode, options):
-            if self._curve in GIVEN and {"position", "velocity"} <= {*values}:
-                extremes = retiming.extremes_of_method(self._curve, values, times, kinds)
+            if self._curve in ARRAY_COUNTS and {"position", "velocity"} <= {*values}:
+                extremes = retiming.method_extremes(self._curve, values, times, kinds)
         elif missing := missing_parts(mode, options, values):
             what = "limits hold at the rows alone: between them the curve takes"
             self._remarks.append(Note(f"{what} {', '.join(missing)}"))
@@ -263,10 +263,10 @@ class Paces:
         for part in extremes.values():
             part[..., self.copied] = 0.0  # positions that are copied have no curve
 
-        pace = retiming.paced(values, self.limits, self._request.slower_only, extremes)
+        pace = retiming.find_pace(values, self.limits, self._request.slower_only, extremes)
         if (duration := self._request.duration) is not None:
             ends = np.broadcast_to(times[:, -1], len(indices))
-            pace = retiming.lasting(pace, ends, duration)
+            pace = retiming.stretch_pace(pace, ends, duration)
         times = times * pace.factor[:, None]  # t → s·t
         self.factor[indices], self._dof[indices] = pace.factor, pace.dof
         self._quantity[indices] = pace.limited_by
@@ -275,7 +275,7 @@ class Paces:
         for name, share in pace.slack.items():
             self._slack[name][indices] = share
         self._count_beyond(values.get("position"))
-        yield 0, {"time": times, **retiming.at_pace(values, pace.factor), "time_scale": pace.factor}
+        yield 0, {"time": times, **retiming.scale_outputs(values, pace.factor), "time_scale": pace.factor}
 
     def _count_beyond(self, position: Any) -> None:
         """Counts the trajectories with positions [b, T, D] beyond their limits."""
@@ -341,12 +341,12 @@ class Timings(Paces):
         recording = self._input
         name = "position" if "position" in recording.arrays else next(iter(recording.arrays))
         known = name == "position" or recording.named or recording.file.names() == [""]
-        if not known or name in QUANTITIES[1:] or (name != "position" and recording.named_rate):
+        if not known or name in QUANTITIES[1:] or (name != "position" and recording.rate_name):
             raise InputError(no_positions(recording))
         # velocity and acceleration say whether a path moves at its ends
         rates = [n for n in QUANTITIES[1:3] if name == "position" and n in recording.arrays]
         unit = self._unit = recording.unit(name)
-        return [name, *rates], {q: unit_of(q, unit) for q in QUANTITIES if unit}, 8
+        return [name, *rates], {q: derive_unit(q, unit) for q in QUANTITIES if unit}, 8
 
     def prepare(self, recording: Recording, report: Report, stack: ExitStack) -> list[Fault]:
         request, everything, limits, index = self._request, self._input, self.limits, -1
@@ -361,20 +361,20 @@ class Timings(Paces):
         # OUT of all shards has goal states if any of its trajectories moves at its end, so a
         # shard looks through the others'; without rates none moves there
         if request.shard and len(self.arrays) > 1:
-            for _ in self._courses(everything.only(self.arrays), []):
+            for _ in self._courses(everything.select_arrays(self.arrays), []):
                 pass
 
         # How many rows OUT has must be known before any are written. Until then control points lie
         # in a file without a name in its folder, which ends with the process.
         courses, timings = self._courses(recording, faults), dict[int, _Timing]()
-        with os_failures(request.path), held():
+        with os_failures(request.path), hold_signals():
             self._points = stack.enter_context(TemporaryFile(dir=request.path.parent))  # noqa: SIM115
             # so many at once that a signal is answered within about a second
             while group := list(islice(courses, 8 * processors())):
-                timed = fastest.timed([course for _, course, _ in group], limits)
+                timed = fastest.solve_timings([course for _, course, _ in group], limits)
                 for (index, course, recorded), timing in zip(group, timed, strict=True):
                     with self._collect_faults(recording, index, faults):
-                        points = fastest.setpoints(
+                        points = fastest.make_setpoints(
                             course, timing, limits, self._rate, request.rows, request.duration
                         )
                         timings[index] = _Timing(
@@ -387,7 +387,7 @@ class Timings(Paces):
                         np.save(self._points, np.concatenate(state_points))
                 raise_if_any(() if request.skip_bad else faults[:MOST_FAULTS])
                 report.on_progress(index + 1, len(recording))
-                if signal := answered():
+                if signal := pending_signal():
                     raise stop_error(request.out, signal, index + 1, len(recording))
         raise_if_any(() if timings and request.skip_bad else faults[:MOST_FAULTS])
 
@@ -420,7 +420,7 @@ class Timings(Paces):
                 index, course, knots = index + 1, None, line if block.clock else None
                 states = dict(zip(self.arrays[1:], rates, strict=True))
                 with self._collect_faults(recording, index, faults):
-                    course = fastest.course(rows, knots, **states, corners=self._request.turns)
+                    course = fastest.make_course(rows, knots, **states, corners=self._request.turns)
                 if course is not None:
                     self._ends = "goal" if course.moving[1] else self._ends
                     self._even &= not all(course.moving)  # whose speeds leave no step free
@@ -448,7 +448,7 @@ class Timings(Paces):
 
     def variables(self) -> list[Variable]:
         unit, roles = self._unit, ["start", "goal"] if self._ends == "goal" else ["start"]
-        rows = [row_variable(q, np.float64, unit and unit_of(q, unit)) for q in QUANTITIES]
+        rows = [row_variable(q, np.float64, unit and derive_unit(q, unit)) for q in QUANTITIES]
         return [*rows, *describe_control_points(unit, roles)]
 
     def compute(self, block: Block) -> Results:
@@ -466,7 +466,7 @@ class Timings(Paces):
             points[:, 8:], dt=step, mode="bspline", ends=self._ends, backend="native", **states
         )
         rows = motion.outputs()
-        for name, shares in fastest.binding(rows, self.limits).items():
+        for name, shares in fastest.binding_shares(rows, self.limits).items():
             self._shares[name][block.indices] = shares
         self._count_beyond(rows["position"])
         yield 0, {
@@ -497,7 +497,7 @@ class Timings(Paces):
         remarks = [(x, n) for n, t in zip(names, self._timings, strict=True) for x in t.remarks]
         for kind in dict.fromkeys(remark.kind for remark, _ in remarks):
             same_kind = [(x.size, x.text, name) for x, name in remarks if x.kind == kind]
-            text = listed((text for _, text, _ in same_kind), 3)
+            text = join_names((text for _, text, _ in same_kind), 3)
             if len(names) > 1:
                 # of many trajectories, the one where most is left out or assumed
                 _, most, name = max(same_kind)

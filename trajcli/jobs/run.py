@@ -13,7 +13,7 @@ import numpy as np
 
 from trajcli.arrays import largest
 from trajcli.commands import select_dofs
-from trajcli.errors import InputError, OutputError, Report, listed
+from trajcli.errors import InputError, OutputError, Report, join_names
 from trajcli.files.atomic_output import os_fault
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Span
@@ -68,7 +68,7 @@ def run(
             return result | finished
     with Files(request, request.memory, report) as files:
         # files are watched for changes from before the first read to after the last
-        files.sources.add(request.paths())
+        files.sources.watch(request.paths())
         plan = Plan(request, files)
         files.sources.watch(files.paths())
         if on_plan is not None:
@@ -103,7 +103,7 @@ class Integration:
         self._largest = 0.0
         self._rotation_report = Report()  # its notes come behind all others
         self._jumps: TurnJumps | None = None
-        if not plan.mode.derivatives_of:
+        if not plan.mode.action_order:
             self._jumps = TurnJumps(plan.recording, acting=True)
         self.smoothing = None
         if plan.mode.result_names:
@@ -137,9 +137,9 @@ class Integration:
             batch.check_values(block.begin, inputs)
             for first, arrays in self._compute_rotations(inputs, block):
                 yield first, self._count_nonfinite(arrays)
-            inputs = of_dofs(inputs, plan.other_dofs)
+            inputs = select_dofs(inputs, plan.other_dofs)
         if plan.other_dofs:
-            inputs = inputs.chosen(plan.choice)
+            inputs = inputs.prepare_mode(plan.choice)
             yield 0, self._count_nonfinite(self._compute_rows(inputs, find_region, block))
             if self.smoothing is not None:
                 smoothed = inputs.smoothed
@@ -171,7 +171,7 @@ class Integration:
         which there is no region are returned.
         """
         plan, batch, arrays = self.plan, self.plan.batches[block.group], dict[str, Any]()
-        commands = plan.commands.among(plan.other_dofs) if plan.rotations else plan.commands
+        commands = plan.commands.select_dofs(plan.other_dofs) if plan.rotations else plan.commands
         if plan.gradient is not None:
             batch.check_values(block.begin, inputs)
             results = plan.gradient.compute(
@@ -184,18 +184,18 @@ class Integration:
             batch.check_values(block.begin, inputs)
             arrays = inputs.compute(plan.choice, plan.dtype, plan.quantities)
         else:
-            from trajcli.kernels.native import Forward, InFile
+            from trajcli.kernels.native import Forward, FileOutput
 
             # the kernel notices NaN and Inf as it reads; a search for their place follows only then
             batch.check_values(block.begin, replace(inputs, allow_nonfinite=True))
-            if commands.apart(inputs):  # the rows of some dofs are replaced
+            if commands.clique_dofs(inputs):  # the rows of some dofs are replaced
                 find_region = None
             shape, out = (len(inputs.actions), inputs.rows, inputs.actions.shape[2]), list[Any]()
             for name in QUANTITIES:
                 if name not in plan.quantities or not len(inputs.actions):
                     out.append(None)
                 elif find_region and (region := find_region(name, block)):
-                    out.append(InFile(*region, plan.dtype))
+                    out.append(FileOutput(*region, plan.dtype))
                 else:
                     arrays[name] = np.empty(shape, plan.dtype)
                     out.append(arrays[name])
@@ -237,7 +237,7 @@ class Integration:
             count = len(plan.rotations)
             shape = (*actions.shape[:2], *[count] * (count > 1), 4)
             dofs = [dof for rotation in plan.rotations for dof in rotation.dofs]
-            inputs = replace(inputs, mode=inputs.mode.of_dofs(dofs))
+            inputs = replace(inputs, mode=inputs.mode.select_dofs(dofs))
             parts = differentiate_rows(read, shape, inputs, frame)
         else:
             commands = plan.commands.actions
@@ -252,7 +252,7 @@ class Integration:
                     if quantity in plan.quantities and values is not None
                 },
             )
-            if inputs.mode.chooses:
+            if inputs.mode.result_names:
                 results = motion.options
                 yield 0, {n: results[n.removeprefix("angular_")] for n in ANGULAR_SMOOTHING}
 

@@ -35,7 +35,7 @@ class Choice(NamedTuple):
 
 def _origin(backend: object) -> str:
     """Tells where a backend was named, in the environment or in a call, for messages."""
-    return "TRAJCLI_BACKEND" if variable(b"TRAJCLI_BACKEND") == backend else "backend"
+    return "TRAJCLI_BACKEND" if environment_variable(b"TRAJCLI_BACKEND") == backend else "backend"
 
 
 def choose(device: str = "auto", backend: str = "auto") -> Choice:
@@ -44,7 +44,7 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
     Raises UsageError for an absent device or backend, and for a device that does not answer.
     """
     # importing torch takes longer than most runs, so that only a CUDA device does it
-    for name in (backend, variable(b"TRAJCLI_BACKEND") or "auto"):
+    for name in (backend, environment_variable(b"TRAJCLI_BACKEND") or "auto"):
         if name not in (known := ("auto", *BACKENDS)):
             where = _origin(name)
             raise UsageError(unknown("backend", choices=known, found=repr(name), where=where))

@@ -156,7 +156,7 @@ def differentiate_rows(
     steps = repeat_for_bodies(match_library(inputs.steps, like), bodies)
     options = {"method": mode.name, **mode.options(True)}
     blocks: Iterator[tuple[int, list[Array]]]
-    if mode.chooses:
+    if mode.result_names:
         # a smoothing spline needs all rows at once: a few trajectories at a time, since each row
         # has some hundred temporary numbers
         values, size = read_rows(0, shape[1]), max(1, ROTATION_VALUES // shape[1])

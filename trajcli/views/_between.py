@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from trajcli.curves.resampling import GIVEN
-from trajcli.curves.retiming import polynomials, zeros_within
+from trajcli.curves.resampling import ARRAY_COUNTS
+from trajcli.curves.retiming import polynomials, find_zeros
 from trajcli.curves.sampling import curve_name, derivative, taylor
 from trajcli.errors import InputError, UsageError
 from trajcli.files.limits import Bounds
@@ -37,7 +37,7 @@ class CurveCheck:
             curves = curves_between(reading, batch.select_arrays(self._rows))
             mode, options = self._mode = curves.mode or ("", {})
             self.curve = curve_name(mode, options) or curves.method
-            if mode or (self.curve in GIVEN and len(self._rows) > 1):
+            if mode or (self.curve in ARRAY_COUNTS and len(self._rows) > 1):
                 self.names = [name for name in curves.names if name in bounds]
 
     def extremes(

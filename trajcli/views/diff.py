@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.arrays import describe
-from trajcli.errors import InputError, Report, listed
+from trajcli.errors import InputError, Report, join_names
 from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, decode_text, json_object
 from trajcli.files.conversion import as_batch, match_units, read_unit
 from trajcli.files.dofs import Dofs, RotationDofs, named_rotations, pair_dofs, pick_dofs
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import DOF_NAMES, QUANTITIES, RESERVED_NAMES, ROTATIONS, rate_name
-from trajcli.files.reader import timed
-from trajcli.files.reading import select
+from trajcli.files.reader import assign_times
+from trajcli.files.reading import parse_selection
 from trajcli.files.recording import (
     Array,
     ArrayGroup,
@@ -578,7 +578,7 @@ def _compare_by_time(
         difference.tracked = []
 
 
-def attributes_apart(first: Catalogue, second: Catalogue) -> list[tuple[str, Any, Any]]:
+def compare_attributes(first: Catalogue, second: Catalogue) -> list[tuple[str, Any, Any]]:
     """Returns the attributes and the recorded options that differ: name, both values."""
     pair = []
     for file in (first, second):

@@ -23,7 +23,7 @@ from trajcli.commands import Commands
 from trajcli.errors import Fault, InputError, OutputError, Report, UsageError, raise_if_any, unknown
 from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve
 from trajcli.files.catalogue import decode_text
-from trajcli.files.dofs import bodies_of
+from trajcli.files.dofs import count_bodies
 from trajcli.files.lerobot_copy import LeRobotCopy
 from trajcli.files.opening import Files
 from trajcli.files.outputs import (

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import UsageError, listed, unknown
+from trajcli.errors import UsageError, join_names, unknown
 from trajcli.files.catalogue import decode_text
 from trajcli.files.limits import Bounds
 from trajcli.kernels.program import Floats

@@ -263,7 +263,7 @@ def plot_sources(
     return sources
 
 
-def drawn_lines(sources: Sequence[PlotSource], report: Report) -> list[Line]:
+def read_lines(sources: Sequence[PlotSource], report: Report) -> list[Line]:
     """Returns the lines of all sources.
 
     A dof has one number and name in all of them; times are those of the clock that sources share

@@ -15,7 +15,7 @@ from trajcli.files.clock import exact_seconds
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, derivative_order, derive_unit, rate_name
-from trajcli.files.reader import dof_faults, no_time, read_recordings, require_stamps, timed
+from trajcli.files.reader import dof_faults, no_time, read_recordings, require_stamps, assign_times
 from trajcli.files.reading import Repair
 from trajcli.files.recording import SEVERAL, Array, Recording, join, mask_numbers, without_rotations
 from trajcli.files.repair import repair_recordings
@@ -205,7 +205,7 @@ def beside(first: Recording, second: Recording) -> bool:
 
 def quantity_of(recording: Recording, name: str) -> str:
     """Returns the quantity of an array; that of actions follows from the mode of the file."""
-    mode = recording.stated.name if name == "actions" else ""
+    mode = recording.stated_mode.name if name == "actions" else ""
     return QUANTITIES[MODES[mode].action_order] if mode else name
 
 
@@ -256,8 +256,8 @@ def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floa
         return np.ones(1), stated
     each, own = len(targets) == count and name not in ROTATIONS, recording.units.get(name, ())
     if recording.is_output and not stated:  # in SI, whichever that is
-        own = of_order(for_dofs(targets, count, "--to-units"), derivative_order(name))
-    own = in_si(own if own[1:] else list(own or [NO_UNIT]) * count)
+        own = derivative_units(require_dof_units(targets, count, "--to-units"), derivative_order(name))
+    own = si_units(own if own[1:] else list(own or [NO_UNIT]) * count)
     own = without_rotations(recording.turning, own, recording.shape[2])
     kinds, wanted = [Unit(unit.si) for unit in own], {unit.si: unit for unit in targets}
     turned = {dof for rotation in recording.turning for dof in rotation.dofs}
@@ -373,7 +373,7 @@ def _batches(recordings: Iterable[Recording]) -> list[list[Recording]]:
     """
     batches: dict[tuple[str, int, tuple[str, ...]], list[Recording]] = {}
     for each in recordings:
-        pattern = "*" if each.group and each.is_output else numberless(each.group)
+        pattern = "*" if each.group and each.is_output else mask_numbers(each.group)
         batches.setdefault((pattern, each.shape[2], tuple(each.arrays)), []).append(each)
     return list(batches.values())
 

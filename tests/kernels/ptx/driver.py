@@ -103,7 +103,7 @@ def stand_in() -> None:
 
     choose = _prepared.choose_for_tensors
 
-    def choose_for(device: Any, backend: str) -> Choice:
+    def choose_for_tensors(device: Any, backend: str) -> Choice:
         emulates = backend == "triton" and device.type == "cpu"
         return Choice("triton", "cpu", "emulated") if emulates else choose(device, backend)
 

@@ -119,7 +119,7 @@ def absence() -> str:
 
 def level() -> int:
     """Picks the level of instructions: TRAJCLI_LEVEL, else the highest of this machine."""
-    highest, choice = int(_library()[0].trajcli_level()), variable(b"TRAJCLI_LEVEL")
+    highest, choice = int(_library()[0].trajcli_level()), environment_variable(b"TRAJCLI_LEVEL")
     choices = [str(n) for n in LEVELS if n <= highest]
     if choice and choice not in choices:
         what, expected = "not a level of this machine", "one of " + ", ".join(choices)

@@ -101,7 +101,7 @@ class Prepared:
     ) -> None:
         """Fills the gradients as :func:`adjoint` does."""
         # the forward pass ran before the capture, so the graph does not keep its steps alive
-        if capturing(operands.dt.device):
+        if is_capturing(operands.dt.device):
             keep_for_graphs(operands.dt)
             adjoint(program, operands, upstream, gradients)
             return
