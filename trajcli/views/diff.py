@@ -261,7 +261,7 @@ def last_places(a: Array, b: Array) -> Floats:
     return np.where(x == y, 0.0, np.where(np.isnan(places), np.inf, places))
 
 
-def datasets(files: Files, text: str) -> dict[str, Compared]:
+def find_datasets(files: Files, text: str) -> dict[str, Compared]:
     """Returns the datasets that a source names, by name.
 
     The names of several files begin with their places in the folder. A single dataset that is
@@ -709,7 +709,7 @@ def _pattern(difference: Difference) -> str:
     return mask_numbers(group) + slash + (name if group else mask_numbers(name))
 
 
-def tracking(differences: Sequence[Difference], verbose: bool) -> list[dict[str, Any]]:
+def summarize_tracking(differences: Sequence[Difference], verbose: bool) -> list[dict[str, Any]]:
     """Returns how b follows a, for JSON: datasets whose names differ only in numbers are one."""
     patterns: dict[tuple[str, ...], list[Difference]] = {}
     for x in main_tracked(differences):
