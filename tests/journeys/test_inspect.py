@@ -207,13 +207,13 @@ def test_of_ten_gigabytes_a_sample_is_read_and_it_is_said(trajcli, folder, monke
     from trajcli.views._statistics import Statistics
 
     sizes = []
-    add = Statistics.add
+    add = Statistics.add_block
 
     def counted(self, arrays, block):
         sizes.append(arrays[self.name].nbytes)
         add(self, arrays, block)
 
-    monkeypatch.setattr(Statistics, "add", counted)
+    monkeypatch.setattr(Statistics, "add_block", counted)
     with h5py.File("big.h5", "w") as file:
         for name in ("position", "velocity", "acceleration", "jerk"):
             properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

@@ -209,7 +209,7 @@ def test_plot_draws_a_joint_in_one_colour_and_on_the_clock_of_both(trajcli, one,
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", Path("same.svg").read_text())
     assert sorted(text for text in texts if text in NAMES) == sorted(NAMES)
     from trajcli.files.opening import Files
-    from trajcli.views.plot import read_lines, plot_sources
+    from trajcli.views.plot import plot_sources, read_lines
 
     for first in (1000.0, float(SINCE_1970)):
         recording(one, "a", first=first)

@@ -22,7 +22,7 @@ def fitted(positions: np.ndarray, velocities: np.ndarray) -> dict[str, Any]:
     rows = len(positions)
     derived = trajcli.differentiate(positions[None, :, None], dt=STEP, method="central").velocity
     fit = VelocityFit(1, rows)
-    fit.add(velocities[None, :, None], derived, STEP * np.arange(rows)[None])
+    fit.add_block(velocities[None, :, None], derived, STEP * np.arange(rows)[None])
     facts = fit.facts()
     facts["rows"] = facts["delays"][0] * (facts["rate"]["fitted"] or 1 / STEP)
     return facts

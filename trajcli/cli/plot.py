@@ -46,7 +46,7 @@ def plot(
     from trajcli.files.limits import read_limits
     from trajcli.units import parse_option
     from trajcli.views import figures
-    from trajcli.views.plot import read_lines, panels, plot_sources, require_bounds, short_labels
+    from trajcli.views.plot import panels, plot_sources, read_lines, require_bounds, short_labels
     from trajcli.views.score import score_source
 
     figures.require_format(out)

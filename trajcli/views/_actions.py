@@ -9,7 +9,7 @@ from trajcli.errors import InputError, Note, UsageError
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.quantities import ROTATIONS
 from trajcli.files.recording import Array, Recording
-from trajcli.views.recordings import first_labels, first_part, quantities
+from trajcli.views.recordings import find_quantities, first_labels, first_part
 
 HELD = Note("no row is behind the last of an episode, so that its action stays there")
 
@@ -18,7 +18,7 @@ def positions_alone(batch: Recording, beside: Sequence[Recording]) -> Recording:
     """Returns trajectories with their positions or orientations alone. Raises InputError where
     nothing says which array these are, for both in one file (``beside``), and for single rows."""
     path, turns = batch.file.path, [ROTATIONS[0]] if ROTATIONS[0] in batch.arrays else []
-    names = turns if batch.holds_rotations else [quantities(batch)[0].get("position", "")]
+    names = turns if batch.of_rotations else [find_quantities(batch)[0].get("position", "")]
     other = [one for one in beside if ROTATIONS[0] in one.arrays]
     # an array that export wrote as actions, and says so
     made = batch.is_output and "actions" in names and batch.companions.attribute("actions")[1]

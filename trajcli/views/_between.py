@@ -1,4 +1,4 @@
-"""Finds the extremes between rows of the curve that resample sends through them."""
+"""Finds the extremes between rows of the curve that resample draws through them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from trajcli.files.recording import Array, Recording
 
 
 class CurveCheck:
-    """Finds what a batch's curve reaches within each step, of the quantities ``names``.
+    """Finds the extremes of a batch's curve within each step.
 
-    curve: the mode or the method. Lines, which reach no more than their rows, have no names.
+    Attributes:
+        curve: the mode or the method that draws the curve.
+        names: the quantities whose extremes are sought; none for lines, whose extremes are rows.
     """
 
     def __init__(self, batch: Recording, bounds: Mapping[str, Bounds], reading: Reading) -> None:
@@ -30,62 +32,72 @@ class CurveCheck:
         self._rows = [name for name in QUANTITIES if name in batch.arrays]
         if not self._rows or batch.clock is None or not bounds or 0 in batch.shape:
             return
-        # jobs is imported where there are limits alone
+        # The room of jobs is imported only where there are limits, since it loads the modes.
         from trajcli.jobs.resample import curves_between
 
-        with suppress(InputError, UsageError):  # what is wrong with rows or times fails elsewhere
-            curves = curves_between(reading, batch.select_arrays(self._rows))
+        # Rows or times that no curve can be drawn through fail in other checks.
+        with suppress(InputError, UsageError):
+            curves = curves_between(reading, batch.only(self._rows))
             mode, options = self._mode = curves.mode or ("", {})
             self.curve = curve_name(mode, options) or curves.method
             if mode or (self.curve in ARRAY_COUNTS and len(self._rows) > 1):
                 self.names = [name for name in curves.names if name in bounds]
 
-    def extremes(
+    def find_extremes(
         self, values: Mapping[str, Array], block: Recording
     ) -> dict[str, tuple[Array, Array]]:
-        """Returns what comes nearest to a limit, or exceeds it the most, in each step of a block
-        with arrays [b, T, D] by name, and by how many seconds it is later than the row; where that
-        is on no more than a row, any value there."""
+        """Finds in each step of a block with arrays [b, T, D] by name the value that comes nearest
+        to a limit, or exceeds it the most.
+
+        Returns for each quantity these values [b, T − 1, D], and by how many seconds they are later
+        than the row; where that is on no more than a row, any value there.
+        """
         times = block.known_times()
         if times is None or block.rows < 2 or not (np.diff(times) > 0).all():
             return {}
         knots = times - times[:, :1]
         middle, step = (knots[:, 1:] + knots[:, :-1]) / 2, np.diff(knots)[..., None]
         with np.errstate(all="ignore"):
+            # Taylor polynomials of the curve in each step: the modes expand it around the middle,
+            # the methods around the row. ``tau`` is how far the middle is behind that origin.
             if self._mode[0]:
                 rows = [values[x] if x in self._rows else None for x in QUANTITIES]
                 known, tau = taylor(*self._mode, rows, knots, middle)
             else:
-                given = [values[x] for x in self._rows]
-                known = polynomials(self.curve, given, knots, [x.dtype for x in given])
+                arrays = [values[x] for x in self._rows]
+                known = polynomials(self.curve, arrays, knots, [x.dtype for x in arrays])
                 known, tau = [*[0.0] * QUANTITIES.index(self._rows[0]), *known], 0.0
             low = tau - step / 2
             return {
-                n: self._extremes(n, known[QUANTITIES.index(n) :], low, step) for n in self.names
+                n: self._quantity_extremes(n, known[QUANTITIES.index(n) :], low, step)
+                for n in self.names
             }
 
-    def _extremes(
+    def _quantity_extremes(
         self, name: str, known: list[Array], low: Array, step: Array
     ) -> tuple[Array, Array]:
-        """Returns those of a quantity, whose Taylor polynomials around low − ``low`` are known."""
+        """Finds those of one quantity, whose Taylor polynomials begin at ``low`` in each step."""
         known = [x.astype(np.float64) for x in np.broadcast_arrays(*known)]
         bounds, values = self._bounds[name], known[0]
-        late = np.array(np.broadcast_to(-low, values.shape))
+        delays = np.array(np.broadcast_to(-low, values.shape))
 
         def excess(values: Array, dof: Array) -> Array:
             over = np.maximum(values - bounds.upper[dof], bounds.lower[dof] - values)
             return over / bounds.size[dof]
 
-        around = excess(values, np.arange(values.shape[-1]))
-        # no polynomial goes further than this from there in the step; few have roots to find
+        origin = excess(values, np.arange(values.shape[-1]))
+        # |Σ c_m τ^m / m!| ≤ Σ |c_m| reach^m / m! bounds what the polynomial adds to its origin in
+        # the step. Only steps in which that may exceed the limit, and the largest value so far,
+        # have roots of derivatives to find: few of them.
         reach = np.fmax(np.abs(low), np.abs(low + step))
         spread = sum(abs(x) * reach**m / math.factorial(m) for m, x in enumerate(known[1:], 1))
-        least = min(bounds.slack, np.nanmax(around, initial=-math.inf))
-        *_, dof = place = np.nonzero(around + spread / bounds.size > least)
-        begin, end = (np.broadcast_to(x, values.shape)[place] for x in (low, low + step))
-        own = [x[place] for x in known]
-        at = np.stack([begin, end, *find_zeros(own[1:], begin, end)])
-        reached = derivative([*own, 0.0], at, 0)
+        least = min(bounds.slack, np.nanmax(origin, initial=-math.inf))
+        *_, dof = steps = np.nonzero(origin + spread / bounds.size > least)
+        begin, end = (np.broadcast_to(x, values.shape)[steps] for x in (low, low + step))
+        coefficients = [x[steps] for x in known]
+        # An extreme is at an end of the step, or where the derivative is zero.
+        candidates = np.stack([begin, end, *zeros_within(coefficients[1:], begin, end)])
+        reached = derivative([*coefficients, 0.0], candidates, 0)
         most = excess(reached, dof).argmax(0), np.arange(len(dof))
-        values[place], late[place] = reached[most], at[most] - begin
-        return values, late
+        values[steps], delays[steps] = reached[most], candidates[most] - begin
+        return values, delays

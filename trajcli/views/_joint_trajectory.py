@@ -10,7 +10,7 @@ import numpy as np
 
 from trajcli.errors import InputError, Note, Report
 from trajcli.files.recording import Array, Recording
-from trajcli.views.recordings import first_part, quantities
+from trajcli.views.recordings import find_quantities, first_part
 
 _NO_POINT = re.compile(r"(?<![.\d])(\d)e")
 _FIELDS = {"position": "positions", "velocity": "velocities", "acceleration": "accelerations"}
@@ -19,7 +19,7 @@ _FIELDS = {"position": "positions", "velocity": "velocities", "acceleration": "a
 def fields_of(batch: Recording, owners: Iterable[Recording], report: Report) -> dict[str, str]:
     """Returns which array each field of a point has. Raises InputError for what is not one
     trajectory of joints with their times, as where ``owners`` of its arrays have rotations."""
-    stored, path = quantities(batch)[0], batch.file.path
+    stored, path = find_quantities(batch)[0], batch.file.path
     joints = ",".join(f"joint{k + 1}" for k in range(batch.shape[2]))
     faults = {  # what is found, and the way out
         "several trajectories": (len(batch) > 1, f"--episodes {batch.numbers[0]} picks one"),

@@ -1,4 +1,4 @@
-"""Checks whether a file holds: finite values, time stamps, the start row and limits."""
+"""Checks the trajectories of a file: finite values, time stamps, the start row and limits."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_START, ROTATIONS, UNITS_OF_ROTATIONS
 from trajcli.files.reader import read_recordings
-from trajcli.files.reading import Reading, parse_selection
-from trajcli.files.recording import Array, Recording, join
+from trajcli.files.reading import Reading, select
+from trajcli.files.recording import Array, Recording, join, numberless
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import Place, parse_source
 from trajcli.kernels.program import Floats
@@ -37,23 +37,22 @@ from trajcli.views._statistics import (
     RotationStatistics,
     Statistics,
     Summary,
-    failures,
+    find_failures,
     read_blocks,
 )
 from trajcli.views.recordings import (
     GAP,
-    beside,
-    bounds_of,
+    array_quantity,
+    companion_array,
+    dof_bounds,
     dof_text,
+    find_quantities,
+    interpolate,
     label,
     locations,
-    measured_beside,
     paired_times,
-    quantities,
-    quantity_of,
     read_batches,
     trajectory_text,
-    values_at,
 )
 from trajcli.views.terminal import TextTable
 
@@ -84,52 +83,36 @@ def check_source(
 ) -> list[Finding]:
     """Checks the trajectories that a source names, each batch in one pass.
 
-    start_of: returns the states that row 0 of an output must equal, or why they are unknown.
-    limits: a file of limits that all must keep. velocity_of: positions whose derivative the source
-    must be. left_out: takes the faults of trajectories that cannot be read, which fail without it.
-    rest: whether trajectories must begin and end at rest.
+    Parameters:
+        start_of: returns the states that row 0 of an output must equal, or why they are unknown.
+        limits: a file of limits that all must keep.
+        velocity_of: positions whose derivative the source must be.
+        left_out: takes the faults of trajectories that cannot be read, which fail without it.
+        rest: whether trajectories must begin and end at rest.
 
     Raises InputError where the file or the limits cannot be read, or there are no trajectories.
     """
     tables = None if limits is None else read_limits(limits, files.sources)
-    # an array that is compared with positions is a velocity
-    named = "position" if velocity_of is None else "velocity"
-    findings: list[Finding] = []
-    batches = read_batches(files, [source])
-    turns = {} if tables is None else tables.turns
-    stored = {name for batch in batches for name in batch.arrays}
-    unchecked = dict.fromkeys(() if tables is None else (*tables.tables, *turns))
-    checked: list[object] = []
+    batches, findings = read_batches(files, [source]), list[Finding]()
+    unchecked = dict.fromkeys(() if tables is None else (*tables.tables, *tables.turns))
+    located: list[object] = []
     for batch in batches:
         numbers = parse_selection(files.reading.episodes, len(batch))
         count, attributes = len(numbers), batch.file.attributes()
-        turning = RotationStatistics(batch, ("norm", "sign"), turns, stored)
-        arrays = {name: Statistics(name, batch.shape[2]) for name in batch.arrays}
-        held = None
-        if tables is not None and tables.tables and not turning.alone:
-            held = LimitCheck(batch, tables, named, batches, files.reading)
-            arrays |= held.stored
-        for name in (*turning.of, *(tables.tables if tables and held else ())):
+        # An array that is compared with positions is a velocity.
+        default = "position" if velocity_of is None else "velocity"
+        checks = BatchChecks(batch, batches, tables, default, files.reading, rest)
+        for name in checks.limited:
             unchecked.pop(name, None)
-        # orientations and their rates are batches of the same times and start
-        times = start = None
-        if locations(batch) not in checked:
-            checked.append(locations(batch))
-            times = TimeCheck(batch)
+        # Orientations and their rates are batches of the same times and start: these fail once.
+        if locations(batch) not in located:
+            located.append(locations(batch))
+            checks.times = TimeCheck(batch)
             if str(attributes.get("mode", "")) in MODES:
                 reason = _no_start(attributes, batch)
-                start = StartCheck(reason or start_of(files, parse_source(source).path))
-        chosen, faults = batch.take(numbers).usable()
-        jumps, by_quantity = TurnJumps(batch), quantities(batch, named)[0]
-        acts = batch.holds_actions and batch.array_name != ""  # which a plain .npy does not say
-        positions = jumps.name == by_quantity.get("position") and not acts
-        # a spline is one curve, however far apart its rows are
-        spline = attributes.get("mode") == "bspline"
-        moving = StepCheck(batch, jumps) if positions and not spline else None
-        ends = RestCheck(batch, by_quantity) if rest and not acts else None
-        checks: tuple[Summary | None, ...] = (turning, held, times, start, jumps, moving, ends)
-        summaries = [*arrays.values(), *filter(None, checks)]
-        read_blocks(chosen.blocks(files.report), batch.arrays, summaries, faults)
+                checks.start = StartCheck(reason or start_of(files, parse_source(source).path))
+        usable, faults = batch.take(numbers).usable()
+        read_blocks(usable.blocks(files.report), batch.arrays, checks.summaries(), faults)
         if faults and len(faults) == len(numbers):
             raise InputError(*faults.values())
         if left_out is not None:
@@ -138,46 +121,134 @@ def check_source(
             texts = [f"{name}: {fault.what}" for name, fault in faults.items()]
             text, name = next(iter(faults.values())).what, label(batch)
             findings.append(Finding("readable", name, False, text, count, texts[0], 0, texts))
-        for name, statistics in arrays.items():
-            nan, inf = statistics.nan, statistics.inf
-            if statistics.nonfinite:
-                worst, text = statistics.nonfinite, f"{nan} NaN, {inf} Inf"
-                findings.append(failed("finite", batch, name, worst, text, count, nan=nan, inf=inf))
-            else:
-                findings.append(Finding("finite", label(batch, name), True, "no NaN or Inf", count))
-        findings += jumps_findings(jumps, moving, batch, count)
-        findings += rest_findings(ends, batch, count) if ends else ()
-        if padded := _ending_in_nan(batch, sorted({*numbers} & {*map(int, chosen.numbers)})):
-            text = "rows of NaN at the ends, which neither lengths nor a mask state as padding"
-            findings.append(Finding("padding", label(batch, next(iter(arrays))), False, text, count,
-                                    padded[0], len(padded), padded))  # fmt: skip
-        findings += times.findings(batch, count) if times else ()
-        findings += [start.finding(batch)] if start else ()
-        findings += held.findings(count) if held else ()
-        findings += rotation_findings(turning, count)
+        findings += checks.findings(count, sorted({*numbers} & {*map(int, usable.numbers)}))
         if velocity_of is not None:
-            # FILE:DATASET, or DATASET in the file of the batch
-            there = parse_source(velocity_of).path.exists()
-            where = velocity_of if there else f"{batch.file.path}:{velocity_of}"
-            others = join(read_recordings(files, [where]))
-            findings.append(velocities_finding(batch, numbers, others, velocity_of))
+            # Positions are FILE:DATASET, or a DATASET of the file of the batch.
+            path = parse_source(velocity_of).path
+            positions = velocity_of if path.exists() else f"{batch.file.path}:{velocity_of}"
+            others = join(read_recordings(files, [positions]))
+            findings.append(compare_velocities(batch, numbers, others, velocity_of))
     if rest and not any(finding.check == "rest" for finding in findings):
         text = "not checked: no velocities, and no positions with times to differentiate"
         findings.append(Finding("rest", source, False, text))
-    for name in unchecked:  # a limit that cannot be checked is a failure
-        why = "no dofs are rotations" if name in turns else "all dofs are rotations"
-        findings.append(Finding(f"{name} limits", source, False, f"not checked: {why}"))
+    # A limit that cannot be checked is a failure, never a pass.
+    for name in unchecked:
+        which = "no" if tables and name in tables.turns else "all"
+        text = f"not checked: {which} dofs are rotations"
+        findings.append(Finding(f"{name} limits", source, False, text))
     return findings
+
+
+class BatchChecks:
+    """The checks of one batch, which read its arrays together, once.
+
+    limited: the quantities whose limits are checked. times, start: set by the caller where these
+    have not been checked with another batch of the same trajectories.
+    """
+
+    times: TimeCheck | None = None
+    start: StartCheck | None = None
+
+    def __init__(
+        self, batch: Recording, batches: Sequence[Recording], tables: Limits | None, default: str,
+        reading: Reading, rest: bool,
+    ) -> None:  # fmt: skip
+        """default: the quantity of an array that SOURCE names and whose quantity nothing tells."""
+        self.batch, self.arrays = batch, {x: Statistics(x, batch.shape[2]) for x in batch.arrays}
+        stored = {name for other in batches for name in other.arrays}
+        turns = {} if tables is None else tables.turns
+        self.rotations = RotationStatistics(batch, ("norm", "sign"), turns, stored)
+        self.limits: LimitCheck | None = None
+        self.limited = [*self.rotations.statistics]
+        # A batch has free dofs to hold limits against unless all are rotations or their rates.
+        if tables and tables.tables and batch.free_dofs and not batch.of_rotations:
+            self.limits = LimitCheck(batch, tables, default, batches, reading)
+            self.arrays |= self.limits.stored
+            self.limited += tables.tables
+        self.turns, quantities = TurnJumps(batch), find_quantities(batch, default)[0]
+        # A plain .npy is called actions whatever it holds.
+        acting = batch.of_actions and batch.array_name != ""
+        positions = self.turns.name == quantities.get("position") and not acting
+        # A spline is one curve, however far apart its rows are.
+        spline = batch.file.attributes().get("mode") == "bspline"
+        self.steps = StepCheck(batch, self.turns) if positions and not spline else None
+        self.ends = RestCheck(batch, quantities) if rest and not acting else None
+
+    def summaries(self) -> list[Summary]:
+        """Lists what takes the blocks of the batch; steps need the turns that were found before."""
+        checks: tuple[Summary | None, ...] = (
+            self.rotations, self.limits, self.times, self.start, self.turns, self.steps, self.ends
+        )  # fmt: skip
+        return [*self.arrays.values(), *filter(None, checks)]
+
+    def findings(self, count: int, numbers: Sequence[int]) -> Iterator[Finding]:
+        """Yields the findings of ``count`` trajectories, of which those with ``numbers`` were
+        read."""
+        batch = self.batch
+        for name, statistics in self.arrays.items():
+            nan, inf = statistics.nan, statistics.inf
+            if statistics.nonfinite:
+                worst, text = statistics.nonfinite, f"{nan} NaN, {inf} Inf"
+                yield failed("finite", batch, name, worst, text, count, nan=nan, inf=inf)
+            else:
+                yield Finding("finite", label(batch, name), True, "no NaN or Inf", count)
+        yield from self._step_findings(count)
+        for quantity, array in self.ends.arrays.items() if self.ends else ():
+            assert self.ends is not None
+            text = f"{quantity} of up to {self.ends.largest[quantity]:.3g} at an end"
+            if self.ends.derived and quantity == "velocity":
+                text += f"; differences of {array}"
+            if moving := self.ends.moving[quantity]:
+                yield failed("rest", batch, array, moving, text, count, quantity=quantity)
+            else:
+                facts = {"quantity": quantity}
+                yield Finding("rest", label(batch, array), True, text, count, facts=facts)
+        # Trajectories that nothing states as padded are taken to end before their rows of NaN.
+        padded: list[bool] = []
+        for part in batch.members:
+            short = part.lengths < part.rows
+            lengths = short.any() and part.companions.lengths(*part.shape[:2], part.single)[0]
+            padded += (short if lengths is None else short & False).tolist()
+        if texts := [f"trajectory {batch.title(number)}" for number in numbers if padded[number]]:
+            text = "rows of NaN at the ends, which neither lengths nor a mask state as padding"
+            name = label(batch, next(iter(self.arrays)))
+            yield Finding("padding", name, False, text, count, texts[0], len(texts), texts)
+        yield from self.times.findings(batch, count) if self.times else ()
+        yield from [self.start.finding(batch)] if self.start else ()
+        yield from self.limits.findings(count) if self.limits else ()
+        yield from _rotation_findings(self.rotations, count)
+
+    def _step_findings(self, count: int) -> Iterator[Finding]:
+        """Yields whether angles jump by a turn, and whether positions jump or rows repeat in
+        motion, with the first row of each in every trajectory."""
+        turns, batch = self.turns, self.batch
+        kinds = [("jumps of a turn", turns.found, text) for text in turns.notes()]
+        for check, steps, text in (*kinds, *(self.steps.kinds() if self.steps else ())):
+            _, first, counts = np.unique(steps[:, 0], return_index=True, return_counts=True)
+            failures = []
+            for k, n in zip(first, counts, strict=True):
+                number, row, dof, size, time = steps[k, :5].tolist()
+                time = None if np.isnan(time) else time
+                failures.append(Failure(int(number), int(row), int(dof), size, abs(size), n, time))
+            dofs = np.bincount(steps[:, 2].astype(int), minlength=batch.shape[2]).tolist()
+            if failures:
+                yield failed(check, batch, turns.name, failures, text, count, per_dof=dofs)
+            else:
+                yield Finding(check, label(batch, turns.name), True, "none", count)
 
 
 @dataclass(frozen=True)
 class Finding:
     """The result of one check of one array.
 
-    passed: None where the check could not be made; ``text`` says why. trajectories: how many were
-    checked. where: the place of the worst value that fails. count: how many values fail. failures:
-    every trajectory that fails, in words. facts: more fields for JSON. details: more lines for
-    people.
+    Attributes:
+        passed: None where the check could not be made; ``text`` says why.
+        trajectories: how many were checked.
+        where: the place of the worst value that fails.
+        count: how many values fail.
+        failures: every trajectory that fails, in words.
+        facts: more fields for JSON.
+        details: more lines for people.
     """
 
     check: str
@@ -192,7 +263,7 @@ class Finding:
     details: Sequence[str] = ()
 
     def as_dict(self, verbose: bool = False) -> dict[str, Any]:
-        """Returns the finding for JSON; ``verbose``: with every trajectory that fails."""
+        """Builds the JSON object of a finding; ``verbose``: with every trajectory that fails."""
         return {
             "check": self.check,
             "dataset": self.dataset,
@@ -216,7 +287,7 @@ def failed(
     count: int,
     **facts: Any,
 ) -> Finding:
-    """Returns the finding of a check that failed in some of ``count`` trajectories.
+    """Builds the finding of a check that failed in some of ``count`` trajectories.
 
     name: the array; "" for that of the worst failure. facts: more fields for JSON, to which the
     place of the worst value is added.
@@ -233,40 +304,8 @@ def failed(
     return Finding(check, array, False, text, count, where, values, places, facts)
 
 
-def jumps_findings(
-    turns: TurnJumps, steps: StepCheck | None, batch: Recording, count: int
-) -> Iterator[Finding]:
-    """Yields where angles jump by a turn, and whether positions jump or rows repeat in motion, with
-    the first place in each trajectory."""
-    kinds = [("jumps of a turn", turns.jumps, text) for text in turns.notes()]
-    for check, found, text in (*kinds, *(steps.kinds() if steps else ())):
-        _, first, counts = np.unique(found[:, 0], return_index=True, return_counts=True)
-        places = []
-        for k, n in zip(first, counts, strict=True):
-            number, row, dof, size, time = found[k, :5].tolist()
-            time = None if np.isnan(time) else time
-            places.append(Failure(int(number), int(row), int(dof), size, abs(size), n, time))
-        dofs = np.bincount(found[:, 2].astype(int), minlength=batch.shape[2]).tolist()
-        if places:
-            yield failed(check, batch, turns.name, places, text, count, per_dof=dofs)
-        else:
-            yield Finding(check, label(batch, turns.name), True, "none", count)
-
-
-def rest_findings(ends: RestCheck, batch: Recording, count: int) -> Iterator[Finding]:
-    """Yields whether trajectories begin and end at rest, by each quantity that tells."""
-    for quantity, array in ends.arrays.items():
-        text = f"{quantity} of up to {ends.largest[quantity]:.3g} at an end"
-        text += f"; differences of {array}" if ends.derived and quantity == "velocity" else ""
-        if moving := ends.moving[quantity]:
-            yield failed("rest", batch, array, moving, text, count, quantity=quantity)
-        else:
-            facts = {"quantity": quantity}
-            yield Finding("rest", label(batch, array), True, text, count, facts=facts)
-
-
 def place_text(batch: Recording, failure: Failure, dof: str = "") -> str:
-    """Returns where a value fails: data/demo_13, row 20, 0.400 s; ``dof`` follows the row."""
+    """Tells where a value fails: data/demo_13, row 20, 0.400 s; ``dof`` follows the row."""
     time = "" if failure.time is None else f", {failure.time:.3f} s"
     return f"{trajectory_text(batch, failure.trajectory)}row {failure.row}{dof}{time}"
 
@@ -274,7 +313,7 @@ def place_text(batch: Recording, failure: Failure, dof: str = "") -> str:
 def recompute_finding(
     name: str, values: int, differing: int, beyond: int, excess: float, at: Sequence[int]
 ) -> Finding:
-    """Returns the finding of a variable that was computed again.
+    """Builds the finding of a variable that was computed again.
 
     differing: how many values are not equal to the bit. beyond: how many differ by more than
     rounding. excess: how many times the allowed rounding the worst value differs. at: trajectory,
@@ -294,12 +333,12 @@ class StartCheck:
     """Compares row 0 with the start states, up to the rounding of the stored type."""
 
     def __init__(self, start: StartRows | str) -> None:
-        """Takes the start states, or the reason why they are not known."""
+        """start: the start states, or the reason why they are not known."""
         self.start = start
         self.failures: list[Failure] = []
         self.compared = 0
 
-    def add(self, values: Mapping[str, Array], block: Recording) -> None:
+    def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
         """Compares the first rows of a block, values [b, T, D] by name."""
         if isinstance(self.start, str) or not block.rows:
             return
@@ -310,14 +349,14 @@ class StartCheck:
             rows = values[name][:, :1]
             state = block.pick(states.get(name, np.zeros((1, 1))))
             state = np.asarray(state, np.float64)[:, None]
-            # NaN differs from every state
+            # NaN differs from every state.
             off = np.nan_to_num(np.abs(rows.astype(np.float64) - state), nan=np.inf, posinf=np.inf)
-            # the state was rounded to the stored type when it was written
-            wrong = ~(off <= np.spacing(np.abs(state).astype(parts[0].arrays[name].precision)))
-            self.failures += failures(wrong, off, rows, block, name)
+            # The state was rounded to the stored type when it was written.
+            bad = ~(off <= np.spacing(np.abs(state).astype(parts[0].arrays[name].precision)))
+            self.failures += find_failures(bad, off, rows, block, name)
 
     def finding(self, batch: Recording) -> Finding:
-        """Returns whether row 0 equals the start state, or why that is not known."""
+        """Tells whether row 0 equals the start state, or why that is not known."""
         if isinstance(self.start, str) or not self.compared:
             reason = self.start if isinstance(self.start, str) else "there are no rows"
             return Finding("start row", label(batch), None, f"not checked: {reason}")
@@ -329,25 +368,28 @@ class StartCheck:
 
 
 class TimeCheck:
-    """Checks that time stamps increase and, where an output states one dt, that they go by it."""
+    """Checks that time stamps increase and, where an output states one dt, that they go by it.
+
+    where: the dataset or the option that gives the times. steps: those of all groups; None of one
+    whose step varies.
+    """
 
     def __init__(self, batch: Recording) -> None:
-        """Takes the whole batch, whose blocks are then added."""
         attributes = batch.file.attributes()
         self.dt = positive(attributes.get("dt")) if "mode" in attributes else None
         self.failures: list[BadTimes] = []
-        # the stamps of recorded trajectories with uneven steps
+        # Only recordings have gaps: an output states one dt, or the stamps that it was made for.
         self._recorded, self._uneven = "mode" not in attributes, list[tuple[int, Floats]]()
-        self.where: Place | None = None  # the dataset or the option that gives the times
-        self.steps: set[float | None] = set()  # None: dt varies
-        # groups whose trajectories share their times
+        self.where: Place | None = None
+        self.steps: set[float | None] = set()
+        # Times that all trajectories of a group share are checked once.
         self._shared = {id(x.origin) for x in batch.members if x.clock and x.clock.shared}
         self._checked: set[int] = set()
 
-    def add(self, _: Mapping[str, Array], block: Recording) -> None:
-        """Checks the times of a block; those that all trajectories of a group share, once."""
-        for group, places in block.split_by_group():
-            clock, origin, numbers = group.clock, id(group.origin), block.numbers[places].tolist()
+    def add_block(self, _: Mapping[str, Array], block: Recording) -> None:
+        """Checks the times of a block."""
+        for group, indices in block.by_part():
+            clock, origin, numbers = group.clock, id(group.origin), block.numbers[indices].tolist()
             if clock is None or origin in self._checked:
                 continue
             self._checked |= {origin} & self._shared
@@ -356,36 +398,35 @@ class TimeCheck:
                     raise InputError(clock.contradiction)
                 self.where = self.where or clock.where
                 self.steps.add(clock.step)
-                self._check(clock, numbers)
+                self._check_rows(clock, numbers)
             except InputError as error:
                 fault = error.faults[0]
                 self.failures.append((numbers[0], fault.what, str(fault.where), ()))
 
-    def _check(self, clock: Clock, numbers: Sequence[int]) -> None:
-        """Checks the times of trajectories with these numbers."""
+    def _check_rows(self, clock: Clock, numbers: Sequence[int]) -> None:
         step = self.dt
         by_dt = clock.nominal is None and (step is None or clock.step is not None)
         good = not clock.faults()
         uneven = self._recorded and good and clock.stamped and clock.step is None
-        # equal steps by definition need no check row by row
+        # Steps that are equal by definition need no check row by row.
         if by_dt and good and not uneven:
             return
         for k, number in enumerate(numbers):
-            stamps = clock.stored_times(k, k + 1)[0]
-            own = len(stamps) if clock.lengths is None else clock.lengths[k]
-            if uneven and own > 2:
-                self._uneven.append((number, stamps[:own]))
+            stamps = clock.rows(k, k + 1)[0]
+            length = len(stamps) if clock.lengths is None else clock.lengths[k]
+            if uneven and length > 2:
+                self._uneven.append((number, stamps[:length]))
             gaps = np.diff(stamps)
-            wrong, what = ~(gaps > 0), "not increasing"
-            if step is not None and not wrong.any():
-                # each stamp is rounded once: a gap is off by up to two last places of the largest
+            bad, what = ~(gaps > 0), "not increasing"
+            if step is not None and not bad.any():
+                # Each stamp is rounded once: a gap is off by up to two last places of the largest.
                 slack = 2 * np.spacing(np.abs(stamps).max()) + 1e-12 * step
-                wrong, what = ~(np.abs(gaps - step) <= slack), f"not in steps of dt = {step:g} s"
-            if clock.nominal and not wrong.any():
-                wrong, what = gaps > JUMP * clock.nominal, f"jumps: steps are {clock.nominal:g} s"
-            if wrong.any():
-                bad = np.flatnonzero(wrong) + 1
-                pairs = list(zip(bad.tolist(), stamps[bad].tolist(), strict=True))
+                bad, what = ~(np.abs(gaps - step) <= slack), f"not in steps of dt = {step:g} s"
+            if clock.nominal and not bad.any():
+                bad, what = gaps > JUMP * clock.nominal, f"jumps: steps are {clock.nominal:g} s"
+            if bad.any():
+                rows = np.flatnonzero(bad) + 1
+                pairs = list(zip(rows.tolist(), stamps[rows].tolist(), strict=True))
                 self.failures.append((number, what, "", pairs))
             if clock.shared:
                 return
@@ -397,7 +438,8 @@ class TimeCheck:
         place, group = self.where or Place(), batch.group
         if place.path == str(batch.file.path):
             name = place.name.lstrip("/")
-            if group and name.startswith(group):  # of all the groups
+            # The dataset of the first group stands for those of all.
+            if group and name.startswith(group):
                 name = batch.pattern + name.removeprefix(group)
             place = replace(place, path="", name=name)
         title = str(place).lstrip(":") or "time"
@@ -411,104 +453,92 @@ class TimeCheck:
             yield Finding("time", title, True, text, count, facts={"dt": dt})
             if not self._uneven:
                 return
-            check, (text, facts) = "gaps", self._gaps()
+            check, (text, facts) = "gaps", self._find_gaps()
             if not self.failures:
                 yield Finding("gaps", title, True, f"none; {text}", count, facts=facts)
                 return
-        number, what, _, places = self.failures[0]
+        number, what, _, pairs = self.failures[0]
         texts = [f"{_where_text(batch, x, len(x[3]))}: {x[1]}" for x in self.failures]
         where = _where_text(batch, self.failures[0], _LISTED)
         values = sum(len(rows) or 1 for *_, rows in self.failures)
-        rows = [{"trajectory": number, "row": row, "time": time} for row, time in places]
-        yield Finding(
-            check, title, False, what, count, where, values, texts, {"rows": rows} | facts
-        )
+        rows = [{"trajectory": number, "row": row, "time": time} for row, time in pairs]
+        facts = {"rows": rows} | facts
+        yield Finding(check, title, False, what, count, where, values, texts, facts)
 
-    def _gaps(self) -> tuple[str, dict[str, float]]:
+    def _find_gaps(self) -> tuple[str, dict[str, float]]:
         """Adds gaps to the failures; returns how even the stamps are, in words and for JSON."""
         parts = [np.diff(stamps) for _, stamps in self._uneven]
         usual = [np.quantile(x, 0.5, method="inverted_cdf") for x in parts]
-        # trajectories may have rates of their own
-        each, steps = np.repeat(usual, [*map(len, parts)]), np.concatenate(parts)
-        # of few points, as of a plan, or of stamps that are uneven as a rule, no step is too long
-        most = np.quantile(steps / each, 0.95, method="inverted_cdf")
-        least = max(GAP * (1.0 + 1e-6), 2.0 * most)
-        off = (steps - each)[steps <= least * each]
-        facts = {"step": float(np.median(each)), "longest": float(steps.max()),
+        # Each step is compared with the usual one of its trajectory, which may differ in rate.
+        expected, steps = np.repeat(usual, [*map(len, parts)]), np.concatenate(parts)
+        # Of few points, as of a plan, or of stamps that are uneven as a rule, no step is too long:
+        # the limit is twice what 95 of 100 steps keep.
+        most = np.quantile(steps / expected, 0.95, method="inverted_cdf")
+        limit = max(GAP * (1.0 + 1e-6), 2.0 * most)
+        off = (steps - expected)[steps <= limit * expected]
+        facts = {"step": float(np.median(expected)), "longest": float(steps.max()),
                  "jitter": float(np.sqrt(np.mean(off**2)))}  # fmt: skip
         text = f"steps up to {facts['longest']:.3g} s, usually {facts['step']:.3g} s; "
         text += f"jitter {1e3 * facts['jitter']:.3g} ms (RMS)"
         for (number, stamps), step in zip(self._uneven, usual, strict=True):
-            rows = np.flatnonzero(np.diff(stamps) > least * step) + 1
+            rows = np.flatnonzero(np.diff(stamps) > limit * step) + 1
             pairs = list(zip(rows.tolist(), stamps[rows].tolist(), strict=True))
             self.failures += [(number, text, "", pairs)] if pairs else []
         return text, facts
 
 
 def _where_text(batch: Recording, failure: BadTimes, most: int) -> str:
-    """Returns the dataset of wrong times, or their rows: of more than ``most`` the first."""
+    """Names the dataset of wrong times, or their rows: of more than ``most`` the first."""
     number, _, where, rows = failure
     texts = [f"row {row} ({time:.3f} s)" for row, time in rows]
     more = " (-v)" if len(rows) > most else ""
     return trajectory_text(batch, number) + (where or join_names(texts, most) + more)
 
 
-def rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Finding]:
+def _rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Finding]:
     """Yields whether norms are 1, signs continuous and rates within their limits, of ``count``
-    trajectories.
-
-    Signs of recordings mean nothing; orientations that trajcli wrote have continuous ones.
-    """
+    trajectories."""
     names = [x.name for x in rotations.rotations] or list(map(str, range(rotations.count)))
     batch = replace(rotations.batch, dofs=Dofs(len(names), range(len(names))), joint_names=names)
-    for check, statistics in rotations.of.items():
+    for check, statistics in rotations.statistics.items():
         name = check if check in rotations.stored else next(iter(batch.arrays))
         peak, array = float(statistics.peak.max()), label(batch, name)
         facts: dict[str, Any] = {"largest": peak} if statistics.known else {}
-        passed = not statistics.outside
+        passed = not statistics.failures
         if check == "norm":
             text = f"off by up to {peak:.2g}, allowed {TOLERANCE:g}"
         elif check == "sign":
-            facts = {"changes": int(statistics.beyond.sum())}
-            many = "change" if facts["changes"] == 1 else "changes"
-            text = f"{facts['changes']} {many} of sign" if not passed else "continuous"
-            if not passed and not batch.is_output:
+            facts = {"changes": int(statistics.violations.sum())}
+            noun = "change" if facts["changes"] == 1 else "changes"
+            text = f"{facts['changes']} {noun} of sign" if not passed else "continuous"
+            # Signs of recordings mean nothing; orientations that trajcli wrote are continuous.
+            if not passed and not batch.own_output:
                 passed, text = True, f"{text}, which differentiate and resample undo"
         else:
-            of_rate = UNITS_OF_ROTATIONS[ROTATIONS.index(check)]
-            text = f"peak magnitude {peak:.6g}, limit {rotations.limits[check]:.6g} {of_rate}"
+            unit, limit = UNITS_OF_ROTATIONS[ROTATIONS.index(check)], rotations.limits[check]
+            text = f"peak magnitude {peak:.6g}, limit {limit:.6g} {unit}"
             if check in rotations.derived:
                 text += "; central differences"
-            facts |= {"limit": rotations.limits[check], "quantity": check}
+            facts |= {"limit": limit, "quantity": check}
             if passed and (statistics.nonfinite or not statistics.known):
                 absent = statistics.nan + statistics.inf
                 text, passed = f"not checked at {absent} values that are NaN or Inf", False
             check = f"{check} limits"
-        if statistics.outside and not passed:
-            yield failed(check, batch, name, statistics.outside, text, count, **facts)
+        if statistics.failures and not passed:
+            yield failed(check, batch, name, statistics.failures, text, count, **facts)
         else:
             yield Finding(check, array, passed, text, count, facts=facts)
 
 
-def _ending_in_nan(batch: Recording, numbers: Sequence[int]) -> list[str]:
-    """Returns the trajectories that are taken to end before rows of NaN, in words."""
-    ended: list[bool] = []
-    for part in batch.members:
-        short = part.lengths < part.rows
-        stated = short.any() and part.companions.lengths(*part.shape[:2], part.single)[0]
-        ended += (short if stated is None else short & False).tolist()
-    return [f"trajectory {batch.title(number)}" for number in numbers if ended[number]]
-
-
 def _no_start(attributes: Mapping[str, Any], batch: Recording) -> str:
-    """Returns why row 0 of an output is not compared with a start state; "" where it is."""
+    """Tells why row 0 of an output is not compared with a start state; "" where it is."""
     if str(attributes.get("start")) == RECORDED_START:
         return "a recording has no start state"
     if batch.members[0].windowed:
         return "row 0 is that of a window"
     if batch.holds_rotations:
         return "rotations are compared by --recompute"
-    # with convention curobo, row 0 of a band mode is a row of the curve
+    # With convention curobo, row 0 of a band mode is a row of the curve.
     band = str(attributes["mode"]) in ("central", "bspline")
     curobo = str(attributes.get("convention")) == "curobo" and band
     return (
@@ -519,33 +549,51 @@ def _no_start(attributes: Mapping[str, Any], batch: Recording) -> str:
 class LimitCheck:
     """Holds the arrays of a batch, and central differences of its positions, against limits.
 
-    stored: the statistics of each array whose quantity has limits. derived: those of quantities
-    that are derived from ``positions``. missing: quantities whose limits cannot be checked, for a
-    ``reason``.
+    Attributes:
+        stored: the statistics of each array whose quantity has limits.
+        derived: those of quantities that are derived from ``positions``.
+        between: those of the extremes that the curve reaches between rows.
+        missing: quantities whose limits cannot be checked, for a ``reason``.
     """
 
     def __init__(
-        self, batch: Recording, limits: Limits, named: str, batches: Sequence[Recording],
+        self, batch: Recording, limits: Limits, default: str, batches: Sequence[Recording],
         reading: Reading,
     ) -> None:  # fmt: skip
         """Assigns each quantity with limits to an array, to differences, or to ``missing``.
 
-        named: the quantity of an array that SOURCE names and whose quantity nothing states.
+        default: the quantity of an array that SOURCE names and whose quantity nothing tells.
         batches: those of the source; what this one lacks may be checked in another one.
         """
         self.batch, self.limits, dofs = batch, limits, batch.shape[2]
-        arrays, units, self.notes = quantities(batch, named)
-        bounds = bounds_of(batch, limits, units)
-        self.quantities = {name: quantity_of(batch, name) for name in batch.arrays}
+        arrays, units, self.notes = find_quantities(batch, default)
+        bounds = dof_bounds(batch, limits, units)
+        self.quantities = {name: array_quantity(batch, name) for name in batch.arrays}
         self.quantities |= {name: quantity for quantity, name in arrays.items()}
         self.positions, self.reason = arrays.get("position", ""), ""
+        # Limits on a quantity that nothing gives are a failure, never a pass with a remark.
         if not self.positions:
-            # limits on a quantity that nothing gives are a failure, never a pass with a remark
             self.reason = "and no positions to differentiate; FILE:DATASET names them"
         elif batch.clock is None:
             step = f"and no time step to differentiate {self.positions} with"
             self.reason = f"{step}; --dt SECONDS says it"
-        checked = {*arrays, *_checked_elsewhere(batch, arrays, batches, named)}
+        # Batches of as many trajectories, in groups of other names, hold other arrays of the same
+        # ones. A batch without positions (actions) need not have the quantities that these hold;
+        # nor is anything derived from positions where only the other batch has them.
+        patterns = {numberless(part.group) for part in batch.members}
+        others = [
+            find_quantities(other, default)[0]
+            for other in batches
+            if len(other) == len(batch)
+            and patterns.isdisjoint(numberless(part.group) for part in other.members)
+        ]
+        checked = {*arrays}
+        if "position" in arrays:
+            checked |= {x for held in others if "position" not in held for x in held}
+        elif any("position" in held for held in others):
+            checked |= {*QUANTITIES}
+        else:
+            checked |= {x for held in others for x in held}
         lacking = [quantity for quantity in bounds if quantity not in checked]
         self.missing = lacking if self.reason else []
         self.derived = {q: Statistics(q, dofs, bounds[q]) for q in lacking if not self.reason}
@@ -557,21 +605,21 @@ class LimitCheck:
         self.curve = CurveCheck(batch, bounds, reading)
         self.between = {q: Statistics(q, dofs, bounds[q]) for q in self.curve.names}
 
-    def add(self, values: Mapping[str, Array], block: Recording) -> None:
+    def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
         """Adds the quantities derived from a block of arrays [b, T, D] by name."""
-        extremes = self.curve.extremes(values, block) if self.between else {}
-        for quantity, (reached, late) in extremes.items():
-            self.between[quantity].add({quantity: reached}, block, late)
+        extremes = self.curve.find_extremes(values, block) if self.between else {}
+        for quantity, (reached, delays) in extremes.items():
+            self.between[quantity].add_block({quantity: reached}, block, delays)
         if not self.derived:
             return
         position, times = values[self.positions], block.known_times()
-        if times is None:  # the file contradicts itself
-            times = np.zeros(position.shape[:2])
-        # differences need stamps that increase; other trajectories get NaN, which fails
+        # Times that contradict each other are as bad as none. Differences need stamps that
+        # increase; other trajectories get NaN, which fails.
+        times = np.zeros(position.shape[:2]) if times is None else times
         good = np.all(np.diff(times) > 0, axis=1)
-        parts = add_derivatives({"position": position}, times, block.step, good, {*self.derived})
+        rates = with_derivatives({"position": position}, times, block.step, good, {*self.derived})
         for statistics in self.derived.values():
-            statistics.add(parts, block)
+            statistics.add_block(rates, block)
 
     def findings(self, count: int) -> Iterator[Finding]:
         """Yields a finding for each quantity that has limits, of ``count`` trajectories."""
@@ -580,42 +628,42 @@ class LimitCheck:
             yield Finding(f"{quantity} limits", label(self.batch), False, text, count)
         for name, statistics in self.stored.items():
             quantity = self.quantities[name]
-            # an array that is read as another quantity, as the notes say, is titled by that
-            title = name if quantity == quantity_of(self.batch, name) else quantity
+            # An array that is read as another quantity, as the notes say, has its title.
+            title = name if quantity == array_quantity(self.batch, name) else quantity
             yield self._finding(f"{title} limits", name, quantity, statistics, count)
         for quantity, statistics in self.derived.items():
             yield self._finding(f"{quantity} limits", self.positions, quantity, statistics, count)
-        beyond = {q for q, x in self.derived.items() if x.outside}
-        beyond |= {self.quantities[name] for name, x in self.stored.items() if x.outside}
+        failing = {q for q, x in self.derived.items() if x.failures}
+        failing |= {self.quantities[name] for name, x in self.stored.items() if x.failures}
         for quantity, statistics in self.between.items():
-            # what fails on rows, or for NaN and times there, needs no second line
-            if statistics.known and not statistics.nonfinite and quantity not in beyond:
+            # What fails on rows, or for NaN and times there, needs no second line.
+            if statistics.known and not statistics.nonfinite and quantity not in failing:
                 array = quantity if quantity in self.batch.arrays else self.positions
-                finding = self._finding(
-                    f"{quantity} limits between rows", array, quantity, statistics, count
-                )
+                check = f"{quantity} limits between rows"
+                finding = self._finding(check, array, quantity, statistics, count)
                 text = f"{self.curve.curve}: {finding.text.partition(';')[0]}"
                 facts = {**finding.facts, "curve": self.curve.curve}
-                del facts["matched"]  # as on rows
+                # The limits were matched with the dofs for the rows.
+                del facts["matched"]
                 yield replace(finding, text=text, facts=facts)
 
     def _finding(
         self, check: str, name: str, quantity: str, statistics: Statistics, count: int
     ) -> Finding:
-        """Returns whether an array keeps its limits; values that cannot be compared fail."""
+        """Tells whether an array keeps its limits; values that cannot be compared fail."""
         batch, units = self.batch, self.batch.units.get(name)
-        units = units and derivative_units(units, QUANTITIES.index(quantity))
-        array, used = label(batch, name), statistics.used()
+        units = units and of_order(units, QUANTITIES.index(quantity))
+        array, share = label(batch, name), statistics.limit_share()
         absent = f"not checked at {statistics.nan + statistics.inf} values that are NaN or Inf"
-        if statistics.outside:
-            finding = self._beyond(check, name, units, statistics, count, absent)
+        if statistics.failures:
+            finding = self._list_dofs(check, name, units, statistics, count, absent)
         elif statistics.nonfinite:
             finding = failed(check, batch, name, statistics.nonfinite, absent, count)
         elif not statistics.known:
             finding = Finding(check, array, False, "not checked: there are no rows", count)
         else:
-            text = "within limits" + ("" if used is None else f", peak {100 * used:.1f} %")
-            finding = Finding(check, array, True, text, count, facts={"used": used})
+            text = "within limits" + ("" if share is None else f", peak {100 * share:.1f} %")
+            finding = Finding(check, array, True, text, count, facts={"used": share})
         remarks = self.limits.unit_remarks(quantity, units)
         remarks += self.limits.remarks(batch.dof_labels, batch.dofs)
         facts = {"quantity": quantity, **finding.facts}
@@ -623,14 +671,14 @@ class LimitCheck:
         if statistics is self.derived.get(quantity):
             facts["derived_from"] = array
             differences.append(f"central differences of {name}")
-            if measured := measured_beside(batch, quantity):
+            if measured := companion_array(batch, quantity):
                 text = f"{measured}, which is measured, is not used: name it to check it"
                 differences.append(text)
         text = "; ".join([finding.text, *differences, *self.notes, *remarks])
         facts["matched"] = self.limits.matched(batch.dof_labels, batch.dofs)
         return replace(finding, text=text, facts=facts)
 
-    def _beyond(
+    def _list_dofs(
         self, check: str, name: str, units: Units | None, statistics: Statistics, count: int,
         absent: str,
     ) -> Finding:  # fmt: skip
@@ -639,12 +687,19 @@ class LimitCheck:
         assert bounds is not None
         texts, dofs, lines = {}, {}, []
         for dof, worst in sorted(statistics.worst.items()):
-            # a value below the lower limit is held against that one
+            # A value below the lower limit is held against that one.
             side = bounds.upper if worst.value > bounds.upper[dof] else bounds.lower
             limit, unit = float(side[dof]), unit_of_dof(si_units(units), dof) if units else ""
             texts[dof] = f"{worst.value:.6g}, limit {limit:.6g} {unit}".rstrip()
-            at, spans = place_text(batch, worst), _spans_text(worst.spans)
-            lines.append(f"{dof_text(batch, dof)}: {texts[dof]}, {at}; beyond it in {spans}")
+            # Runs of rows are listed by their times: 0.001 to 0.061, 2.379 and 2 more.
+            ends = [
+                [str(row) for row in rows] if times is None else [f"{time:.3f}" for time in times]
+                for rows, times in worst.spans
+            ]
+            spans = listed((a if a == b else f"{a} to {b}" for a, b in ends), _SPANS)
+            spans = f"{'rows' if worst.spans[0][1] is None else 'seconds'} {spans}"
+            where = f"{place_text(batch, worst)}; beyond it in {spans}"
+            lines.append(f"{dof_text(batch, dof)}: {texts[dof]}, {where}")
             dofs[dof] = {
                 "dof": batch.dofs.numbers[dof],
                 "name": batch.dof_labels[dof],
@@ -654,51 +709,25 @@ class LimitCheck:
                 "time": worst.time,
                 "spans": [{"rows": rows, "seconds": seconds} for rows, seconds in worst.spans],
                 "limit": limit,
-                "failing_values": int(statistics.beyond[dof]),
+                "failing_values": int(statistics.violations[dof]),
             }
         dof = max(sorted(statistics.worst), key=lambda dof: statistics.worst[dof].excess)
         text = f"{texts[dof]}; {absent}" if statistics.nonfinite else texts[dof]
         facts = {name: dofs[dof][name] for name in ("value", "limit")}
-        facts |= {"per_dof": statistics.beyond.tolist(), "dofs": list(dofs.values())}
-        finding = failed(check, batch, name, statistics.outside, text, count, **facts)
+        facts |= {"per_dof": statistics.violations.tolist(), "dofs": list(dofs.values())}
+        finding = failed(check, batch, name, statistics.failures, text, count, **facts)
         return replace(finding, details=lines)
 
 
-def _spans_text(spans: Sequence[tuple[list[int], list[float] | None]]) -> str:
-    """Returns the first runs of rows beyond a limit: seconds 0.001 to 0.061, 2.379 and 2 more."""
-    ends = [
-        [str(row) for row in rows] if seconds is None else [f"{time:.3f}" for time in seconds]
-        for rows, seconds in spans
-    ]
-    text = join_names((a if a == b else f"{a} to {b}" for a, b in ends), _SPANS)
-    return f"{'rows' if spans[0][1] is None else 'seconds'} {text}"
-
-
-def _checked_elsewhere(
-    batch: Recording, arrays: Mapping[str, str], batches: Sequence[Recording], named: str
-) -> set[str]:
-    """Returns the quantities whose limits other batches of the same trajectories are held against.
-
-    A batch without positions (actions) need not have the quantities that lie beside it; nor is
-    anything derived from positions where only the other batch has them.
-    """
-    held = [quantities(other, named)[0] for other in batches if beside(batch, other)]
-    if "position" in arrays:
-        held = [arrays for arrays in held if "position" not in arrays]
-    elif any("position" in arrays for arrays in held):
-        return set(QUANTITIES)
-    return {quantity for arrays in held for quantity in arrays}
-
-
-def velocities_finding(
+def compare_velocities(
     batch: Recording, numbers: Sequence[int], others: Recording, positions: str
 ) -> Finding:
-    """Compares velocities of trajectories with the five-point differences of ``others``, which the
-    command line calls ``positions``.
+    """Compares velocities with the five-point differences of ``others``, which the command line
+    calls ``positions``.
 
     The facts of the finding have, per dof, the RMS of the difference as a share of the RMS of the
-    differences, and the factor, delay and rate that fit best. Raises InputError for other positions
-    than velocities, and without a time step.
+    differences, and the factor, delay and rate that fit best. Raises InputError for positions of
+    another shape than velocities, and without a time step.
     """
     velocity, position = (
         name if name in members.arrays else next(iter(members.arrays))
@@ -714,9 +743,9 @@ def velocities_finding(
     if len(batch) == len(others):
         with suppress(InputError):
             times = paired_times(batch.take(numbers), others.take(numbers))
-    rows = [[shape[:2] for shape in side] for side in shapes]
-    by_time = times is not None and (times.clock or rows[0] != rows[1]) and not times.same
-    if not (pairs.first and (by_time or rows[0] == rows[1])):
+    same_rows = [shape[:2] for shape in shapes[0]] == [shape[:2] for shape in shapes[1]]
+    by_time = times is not None and (times.shared_clock or not same_rows) and not times.identical
+    if not (pairs.first and (by_time or same_rows)):
         expected, actual = (
             f"{len(side)} × {', '.join(dict.fromkeys(map(describe, side)))}".removeprefix("1 × ")
             for side in shapes
@@ -727,31 +756,35 @@ def velocities_finding(
             expected=f"{expected}, as the velocities",
             found="; ".join(filter(None, [actual, pairs.remark])),
         )
-    fit, overlap = VelocityFit(len(pairs.first), int(np.median(batch.lengths))), [0, 0.0]
+    fit, rows, seconds = VelocityFit(len(pairs.first), int(np.median(batch.lengths))), 0, 0.0
+    # Trajectories that are paired by time have rows of their own, and are read one by one.
     single = map(batch.take, np.asarray(numbers)[:, None])
     for k, block in enumerate(single if by_time else batch.take(numbers).blocks()):
-        beside = others.take(block.numbers)
-        at = block.times() if batch.clock is not None else beside.times()
-        known = beside.times() if by_time else at
-        if at is None or known is None:
+        reference = others.take(block.numbers)
+        stamps = block.times() if batch.clock is not None else reference.times()
+        known = reference.times() if by_time else stamps
+        if stamps is None or known is None:
             expected, hint = "dt or time stamps", "--dt SECONDS or --rate HZ says it"
             where = batch.file.path
             raise InputError("no time step", where=where, expected=expected, hint=hint)
-        if beside.rows < 2:
+        if reference.rows < 2:
             continue
-        method: MethodName = "central" if beside.rows >= WINDOW else "backward"
-        d: Any = differentiate(
-            beside.arrays[position].read(), times=known, method=method, write=("velocity",),
+        method: MethodName = "central" if reference.rows >= WINDOW else "backward"
+        rates: Any = differentiate(
+            reference.arrays[position].read(), times=known, method=method, write=("velocity",),
             dtype="float64", allow_nonfinite=True, backend="auto",
         )  # fmt: skip
-        v, derived = block.arrays[velocity].read()[..., pairs.first], d.velocity[..., pairs.second]
+        v = block.arrays[velocity].read()[..., pairs.first]
+        derived = rates.velocity[..., pairs.second]
         if by_time and times:
-            at, stamps = times.rows_of(k)
-            inside = times.inside((at, stamps))[0]
-            derived = values_at(at[inside], stamps, derived[0], times.near(at))[0][None]
-            v, at = v[:, inside], at[None, inside]
-            overlap = [overlap[0] + len(inside), overlap[1] + float(np.ptp(at))]
-        fit.add(v.astype(np.float64), derived, at)
+            clocks = times.read_times(k)
+            indices = times.overlap(clocks)[0]
+            stamps = clocks[0][indices]
+            slack = times.tolerance(clocks[0])
+            derived = interpolate(stamps, clocks[1], derived[0], slack)[0][None]
+            v, stamps = v[:, indices], stamps[None]
+            rows, seconds = rows + len(indices), seconds + float(np.ptp(stamps))
+        fit.add_block(v.astype(np.float64), derived, stamps)
     facts = fit.facts()
     worst = int(np.argmax(facts["per_dof"]))
     error = facts["per_dof"][worst]
@@ -760,17 +793,17 @@ def velocities_finding(
     if error > LARGEST_ERROR:
         texts.append(fit_text(facts, worst))
     if by_time:
-        how = "on one clock" if times and times.clock else "by time"
-        texts.append(f"{how}, {overlap[0]} rows ({overlap[1]:.6g} s)")
-        facts["overlap"] = {"rows": overlap[0], "seconds": overlap[1]}
+        how = "on one clock" if times and times.shared_clock else "by time"
+        texts.append(f"{how}, {rows} rows ({seconds:.6g} s)")
+        facts["overlap"] = {"rows": rows, "seconds": seconds}
     texts += [times.remark if times else "", pairs.remark]
     if pairs.by == "place":
         texts.append("dofs paired by place")
     return Finding(
         "velocity",
         label(batch, velocity),
-        # a velocity without positions was not looked at
-        passed=error <= LARGEST_ERROR and not pairs.unpaired["a"],
+        # A velocity without positions has not been compared.
+        passed=error <= LARGEST_ERROR and not pairs.only["a"],
         text="; ".join(filter(None, texts)),
         trajectories=len(numbers),
         where=f"dof {batch.dofs.numbers[pairs.first[worst]]}",
@@ -779,7 +812,7 @@ def velocities_finding(
 
 
 def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[RenderableType]:
-    """Yields a table of the checks and their sum, with ``verbose`` every trajectory that fails."""
+    """Yields a table of the checks and how many failed; with ``verbose`` every trajectory, too."""
     from rich.text import Text
 
     failing = [finding for finding in findings if finding.passed is False]
@@ -795,7 +828,7 @@ def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[Re
     for finding in failing:
         if finding.where and not finding.details:
             yield Text(f"{finding.check}, {finding.dataset}: worst at {finding.where}")
-    # first each dof that fails, then with -v each trajectory
+    # Each dof that fails comes first, with -v followed by each trajectory.
     lists = [(finding, finding.details) for finding in failing]
     lists += [(finding, finding.failures) for finding in failing if verbose]
     for finding, lines in lists:

@@ -31,7 +31,7 @@ from trajcli.views.recordings import (
     first_part,
     label,
     main_batch,
-    one_sided,
+    one_sided_rows,
     read_batches,
     sample,
     whole_batch,
@@ -131,7 +131,7 @@ def inspect_source(
         "trajectories": counts,
         "datasets": datasets.reports(names, bool(named)),
         "sampled": datasets.sampled or counts.get("sampled", False),
-        "one_sided": one_sided(main) if main else 0,
+        "one_sided": one_sided_rows(main) if main else 0,
     }
     drawn = main.take(chosen[:1]) if main and chosen else None
     return report, list(_charts(drawn)) if drawn else [], drawn.dof_labels if drawn else []
@@ -332,7 +332,7 @@ class Datasets:
         """Describes the arrays of a batch, reading at most ``budget`` bytes of each."""
         batch = self.batches[k]
         chosen, _ = batch.take(self.numbers[k]).usable()
-        ends = one_sided(batch)
+        ends = one_sided_rows(batch)
         arrays = [
             Statistics(name, batch.shape[2], ends=0 if name == "position" else ends)
             for name in batch.arrays
@@ -364,7 +364,7 @@ class Datasets:
                     statistics.sampled = True
                     break
                 values = np.asarray(dataset.read_rows(begin, min(begin + step, count)))
-                statistics.add({"": values.reshape(1, -1, 1)})
+                statistics.add_block({"": values.reshape(1, -1, 1)})
                 left -= values.nbytes
         return statistics
 
@@ -383,7 +383,7 @@ class Datasets:
         if stored.dtype.kind != "f":
             return about
         about["per_dof"] = []
-        for dof, place in enumerate(statistics.peak_at):
+        for dof, place in enumerate(statistics.peak_rows):
             facts: dict[str, Any] = dict.fromkeys(("min", "max", "peak", "at"))
             if place is not None:
                 trajectory, row = place

@@ -29,12 +29,12 @@ from trajcli.rotations import angle
 from trajcli.units import InputUnits, Unit
 from trajcli.views._statistics import orientations, read_blocks
 from trajcli.views.recordings import (
-    bounds_of,
+    array_quantity,
+    dof_bounds,
     expand_globs,
+    find_quantities,
     label,
     paired_times,
-    quantities,
-    quantity_of,
     read_batches,
     units_to_show,
     whole_batch,
@@ -107,7 +107,7 @@ class BlockExtremes:
 
     of: dict[str, list[Array]]
 
-    def add(self, values: Mapping[str, Array], _: Recording) -> None:
+    def add_block(self, values: Mapping[str, Array], _: Recording) -> None:
         """Adds a block with arrays [b, T, D] by name."""
         for name, parts in self.of.items():
             shown = _drawable(values[name])
@@ -215,12 +215,12 @@ class PlotSource:
             return Peaks(
                 source=self.number, quantity=name, unit=str(shown), dofs=names, factors=factors
             )
-        held, units, _ = quantities(batch)  # an array called q is positions
+        held, units, _ = find_quantities(batch)  # an array called q is positions
         quantity = next((quantity for quantity, array in held.items() if array == name), "")
-        if not quantity or batch.holds_rotations or batch.rotations:
-            quantity = quantity_of(batch, name)
+        if not quantity or batch.of_rotations or batch.rotations:
+            quantity = array_quantity(batch, name)
         factors, unit = units_to_show(batch, name, self.to)
-        if bounds := bounds_of(batch, self.limits or _stored_limits(batch), units).get(quantity):
+        if bounds := dof_bounds(batch, self.limits or _stored_limits(batch), units).get(quantity):
             bounds = replace(bounds, lower=bounds.lower * factors, upper=bounds.upper * factors)
         return Peaks(
             source=self.number,
@@ -276,9 +276,9 @@ def read_lines(sources: Sequence[PlotSource], report: Report) -> list[Line]:
             if len(source.chosen) == len(first.chosen):
                 times = paired_times(*(x.main.take(list(x.chosen)) for x in (first, source)))
                 if times.remark:
-                    remarks.add_notes(times.remark)
-                if times.clock:
-                    starts[source.number] = (np.array(starts[0]) + times.late).tolist()
+                    remarks.add(times.remark)
+                if times.shared_clock:
+                    starts[source.number] = (np.array(starts[0]) + times.start_offsets).tolist()
                     shared = True
     if remarks.notes:
         report.add_notes(f"drawn {'; '.join(remarks.notes)}")

@@ -1,4 +1,4 @@
-"""Reads the trajectories that a view shows, names them in words, and samples them."""
+"""Reads the trajectories that a view shows, pairs them by time, names and samples them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, derivative_order, derive_unit, rate_name
 from trajcli.files.reader import dof_faults, no_time, read_recordings, require_stamps, assign_times
 from trajcli.files.reading import Repair
-from trajcli.files.recording import SEVERAL, Array, Recording, join, mask_numbers, without_rotations
-from trajcli.files.repair import repair_recordings
-from trajcli.files.source import Place, expand_files, parse_source
+from trajcli.files.recording import SEVERAL, Array, Recording, join, numberless, without_rotations
+from trajcli.files.repair import repaired
+from trajcli.files.source import expand_files, parse_source
 from trajcli.kernels.program import Floats, Integers
 from trajcli.modes import MODES
 from trajcli.units import (
@@ -35,7 +35,8 @@ from trajcli.units import (
     unit_text,
 )
 
-_SAMPLE_PLACES = 12
+# A sample of a large array is read in this many blocks, evenly spread over it.
+_SAMPLE_BLOCKS = 12
 # Rows are at the same time where their stamps differ by less than this share of a step.
 _SAME_TIME = 1e-9
 GAP = 4.0
@@ -44,61 +45,65 @@ GAP = 4.0
 
 @dataclass(frozen=True)
 class PairedTimes:
-    """Times of the rows of two sources, on the clock that both share or else from their starts.
+    """Times of the rows of two sources, on the clock that they share or, without one, from their
+    starts.
 
-    late: by how many seconds trajectories of ``second`` begin later [n], 0 from their starts.
-    clock: whether both share one; ``remark``: why not, where one has stamps of a clock. slack: how
-    far apart, in seconds, rounding of the stamps may move rows of one time.
+    Attributes:
+        start_offsets: by how many seconds each trajectory of ``second`` begins later [n]; 0 where
+            times count from the starts.
+        shared_clock: whether both sources have stamps of one clock.
+        remark: why they do not share a clock, where one source has stamps.
+        slack: by how many seconds rounding may separate two stamps of the same time.
     """
 
     first: Recording
     second: Recording
-    late: Floats
-    clock: bool
+    start_offsets: Floats
+    shared_clock: bool
     remark: str
     slack: float
 
     @property
-    def same(self) -> bool:
-        """Whether the rows of all are at the same times."""
+    def identical(self) -> bool:
+        """Whether both sources have rows at the same times in every trajectory."""
         steps = self.first.step, self.second.step
-        if not self.late.any() and None not in steps and steps[0] == steps[1]:
+        if not self.start_offsets.any() and None not in steps and steps[0] == steps[1]:
             return np.array_equal(self.first.lengths, self.second.lengths)
-        pairs = map(self.rows_of, range(len(self.first)))
-        return all(len(a) == len(b) and (abs(a - b) <= self.near(a)).all() for a, b in pairs)
+        pairs = map(self.read_times, range(len(self.first)))
+        return all(len(a) == len(b) and (abs(a - b) <= self.tolerance(a)).all() for a, b in pairs)
 
-    def of_stamps(self, first: Place, second: Place) -> bool:
-        """Whether two datasets are the stamps of the rows themselves."""
-        clocks = self.first.clock, self.second.clock
-        return [clock and clock.where for clock in clocks] == [first, second]
+    def read_times(self, k: int) -> tuple[Floats, Floats]:
+        """Reads the times [T] of the k-th trajectories, counted from the first row of the first.
 
-    def near(self, times: Floats) -> float:
-        """Returns how far apart rows of one time may be."""
+        Raises InputError for times that are unknown or do not increase.
+        """
+        first, second = (_elapsed(side, k) for side in (self.first, self.second))
+        return first, second + self.start_offsets[k]
+
+    def tolerance(self, times: Floats) -> float:
+        """Returns by how many seconds two rows of the same time may differ."""
         return self.slack + _SAME_TIME * float(times[-1] - times[0]) / len(times)
 
-    def inside(self, clocks: Sequence[Floats]) -> list[Integers]:
-        """Returns which rows of two trajectories, at these times, are in the time of both, and in
-        no gap of the other."""
-        near, rows = self.near(clocks[0]), list[Integers]()
+    def overlap(self, clocks: Sequence[Floats]) -> list[Integers]:
+        """Finds the rows of two trajectories, given their times, at which the other has values:
+        within its time, and in none of its gaps."""
+        tolerance, rows = self.tolerance(clocks[0]), list[Integers]()
         for clock, other in zip(clocks, clocks[::-1], strict=True):
-            inside = np.flatnonzero((other[0] - near <= clock) & (clock <= other[-1] + near))
+            indices = np.flatnonzero(
+                (other[0] - tolerance <= clock) & (clock <= other[-1] + tolerance)
+            )
             if len(other) > 1:
-                after = np.clip(np.searchsorted(other, clock[inside]), 1, len(other) - 1)
-                since, until = clock[inside] - other[after - 1], other[after] - clock[inside]
+                after = np.clip(np.searchsorted(other, clock[indices]), 1, len(other) - 1)
+                since, until = clock[indices] - other[after - 1], other[after] - clock[indices]
+                # On a row of the other nothing is interpolated, so a gap next to it is harmless.
                 gap = since + until > GAP * np.median(np.diff(other))
-                inside = inside[~gap | (np.minimum(since, until) <= near)]
-            rows.append(inside)
+                indices = indices[~gap | (np.minimum(since, until) <= tolerance)]
+            rows.append(indices)
         return rows
-
-    def rows_of(self, k: int) -> tuple[Floats, Floats]:
-        """Returns the times [T] of the k-th trajectories, from the first row of the first one on.
-        Raises InputError for times that are not known or do not increase."""
-        first, second = (_elapsed(side, k) for side in (self.first, self.second))
-        return first, second + self.late[k]
 
 
 def paired_times(first: Recording, second: Recording) -> PairedTimes:
-    """Returns the times by which rows of two sources are paired.
+    """Pairs the rows of two sources by their times.
 
     They share a clock where the stamps of both do not begin at 0, and overlap. Raises InputError
     for times that are not known.
@@ -109,38 +114,44 @@ def paired_times(first: Recording, second: Recording) -> PairedTimes:
             raise InputError(side.clock.contradiction)
         stamps, unit = side.start_stamps(skip_start=True) or (np.array([np.nan]), "s")
         if np.isfinite(stamps).all():
+            # Stamps since 1970 in nanoseconds have more digits than float64: the difference of two
+            # starts is computed exactly, and rounded once.
             starts.append([exact_seconds(stamp, unit) for stamp in stamps])
             if stamps.dtype.kind == "f":
                 slack += float(4 * exact_seconds(np.spacing(np.abs(stamps).max()), unit))
     if len(starts) < 2:
         remark = "from their starts: only one has stamps of a clock" if starts else ""
         return PairedTimes(first, second, np.zeros(len(first)), False, remark, slack)
-    late = np.array([float(b - a) for a, b in zip(*starts, strict=True)])
-    clock = all(
-        start == 0.0 or -_elapsed(second, k)[-1] <= start <= _elapsed(first, k)[-1]
-        for k, start in enumerate(late.tolist())
+    offsets = np.array([float(b - a) for a, b in zip(*starts, strict=True)])
+    shared = all(
+        offset == 0.0 or -_elapsed(second, k)[-1] <= offset <= _elapsed(first, k)[-1]
+        for k, offset in enumerate(offsets.tolist())
     )
-    remark = "" if clock else "from their starts: their stamps do not overlap"
-    return PairedTimes(first, second, late * clock, clock, remark, slack)
+    remark = "" if shared else "from their starts: their stamps do not overlap"
+    return PairedTimes(first, second, offsets * shared, shared, remark, slack)
 
 
-def values_at(at: Floats, stamps: Floats, values: Array, slack: float) -> tuple[Array, bool]:
-    """Returns values [T, D] at times within their ``stamps`` [T], exactly a row where it is within
-    ``slack`` of one; and whether any are between rows."""
-    after = np.clip(np.searchsorted(stamps, at), 1, max(len(stamps) - 1, 1)) % len(stamps)
-    # the nearest row, before or after
-    nearest = np.where(at - stamps[after - 1] < stamps[after] - at, after - 1, after)
-    same = np.abs(at - stamps[nearest]) <= slack
-    if same.all():
+def interpolate(
+    times: Floats, stamps: Floats, values: Array, tolerance: float
+) -> tuple[Array, bool]:
+    """Interpolates values [T, D] linearly at times within their ``stamps`` [T].
+
+    Times within ``tolerance`` of a row take that row exactly, in its own type. Returns also whether
+    any time lies between rows.
+    """
+    after = np.clip(np.searchsorted(stamps, times), 1, max(len(stamps) - 1, 1)) % len(stamps)
+    nearest = np.where(times - stamps[after - 1] < stamps[after] - times, after - 1, after)
+    exact = np.abs(times - stamps[nearest]) <= tolerance
+    if exact.all():
         return values[nearest], False
-    near = np.where(same, stamps[nearest], at)
-    columns = [np.interp(near, stamps, column) for column in values.T.astype(np.float64)]
+    snapped = np.where(exact, stamps[nearest], times)
+    columns = [np.interp(snapped, stamps, column) for column in values.T.astype(np.float64)]
     between: Array = np.stack(columns, 1)
     return between.astype(values.dtype) if values.dtype.kind == "f" else between, True
 
 
 def _elapsed(recording: Recording, k: int) -> Floats:
-    """Returns the times [T] of a trajectory from its first row on."""
+    """Reads the times [T] of the k-th trajectory from its first row on; refuses unusable ones."""
     times = recording.take([k]).times()
     if times is None:
         raise InputError(no_time(first_part(recording)))
@@ -150,8 +161,8 @@ def _elapsed(recording: Recording, k: int) -> Floats:
     return elapsed
 
 
-def one_sided(recording: Recording) -> int:
-    """Returns the number of rows at each end around which mode savgol had no full window.
+def one_sided_rows(recording: Recording) -> int:
+    """Counts the rows at each end around which mode savgol had no full window.
 
     Their derivatives are several times as far off as others, and do not count as peaks.
     """
@@ -159,11 +170,13 @@ def one_sided(recording: Recording) -> int:
     if str(mode) != "savgol":
         return 0
     if not (isinstance(window, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", window)):
-        # values of other types come from other programs
+        # A window of another type comes from another program.
         return max(int(window), 0) // 2 if isinstance(window, (int, np.integer)) else 0
-    half = 0.5 * float(window[:-1]) * (1.0 - 1e-5)  # stamps are rounded
+    # Stamps are rounded: a row at half a window from the end has a full one.
+    half = 0.5 * float(window[:-1]) * (1.0 - 1e-5)
     ends = 0
-    for part in recording.members:  # the first trajectory of each group stands for all
+    # The first trajectory of each group stands for the others.
+    for part in recording.members:
         times = part.take([0]).known_times() if len(part) else None
         if times is not None and times.size:
             since, until = times[0] - times[0, 0], times[0, -1] - times[0]
@@ -172,64 +185,57 @@ def one_sided(recording: Recording) -> int:
 
 
 def first_part(recording: Recording) -> Recording:
-    """Returns the trajectories of the first group that can be used."""
+    """Picks the trajectories of the first group that can be used."""
     return next((part for part in recording.members if part.fault is None), recording.members[0])
 
 
 def label(recording: Recording, name: str = "") -> str:
-    """Returns the name of an array in the file: data/demo_*/actions."""
+    """Names an array by its path in the file: data/demo_*/actions."""
     return array_path(recording.pattern, recording, name) or recording.file.path.name
 
 
 def trajectory_text(recording: Recording, number: int) -> str:
-    """Returns "trajectory 13, " or "data/demo_13, ", for the text before a place in it.
-
-    It is empty where there is only one trajectory.
-    """
+    """Names one of several trajectories, in front of a row: "trajectory 13, ", "data/demo_13, "."""
     title = recording.title(number)
     text = f"trajectory {title}, " if title.isdecimal() else f"{title}, "
     return text if len(recording) > 1 else ""
 
 
 def dof_text(recording: Recording, dof: int) -> str:
-    """Returns the number and the name of a dof in the file: dof 3 (panda_joint4)."""
+    """Names a dof by its number and name in the file: dof 3 (panda_joint4)."""
     name, text = recording.dof_labels[dof], f"dof {recording.dofs.numbers[dof]}"
     return text if name.isdecimal() else f"{text} ({name})"
 
 
-def beside(first: Recording, second: Recording) -> bool:
-    """Returns whether both are the same trajectories: as many, in groups of other names."""
-    patterns = [{mask_numbers(part.group) for part in x.members} for x in (first, second)]
-    return len(first) == len(second) and not patterns[0] & patterns[1]
+def array_quantity(recording: Recording, name: str) -> str:
+    """Names the quantity of an array; that of actions follows from the mode of the file."""
+    mode = recording.stated.name if name == "actions" else ""
+    return QUANTITIES[MODES[mode].derivatives_of] if mode else name
 
 
-def quantity_of(recording: Recording, name: str) -> str:
-    """Returns the quantity of an array; that of actions follows from the mode of the file."""
-    mode = recording.stated_mode.name if name == "actions" else ""
-    return QUANTITIES[MODES[mode].action_order] if mode else name
-
-
-def quantities(
-    recording: Recording, named: str = "position"
+def find_quantities(
+    recording: Recording, default: str = "position"
 ) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Returns which array holds each quantity, with units and notes.
+    """Finds the array of each quantity; returns these, the units of all, and notes.
 
-    An array whose quantity neither its name nor its mode says has the quantity of its unit or,
-    where SOURCE names it, that of a name like qvel, else ``named``; a note says so. Unknown units
-    are "".
+    The name of an array or the mode of its file tells the quantity. Where neither does, its unit
+    or, where SOURCE names the array, a name like qvel tells, and without these it is ``default``; a
+    note says so. Unknown units are "".
     """
     first = next(iter(recording.arrays))
-    known = {quantity_of(recording, name): name for name in recording.arrays}
+    known = {array_quantity(recording, name): name for name in recording.arrays}
     stored = {name: known[name] for name in QUANTITIES if name in known}
-    of_unit, notes = parse_units(recording.unit(first)), []
-    if not stored and (of_unit or recording.named or recording.file.family == "npy"):
-        orders, rate = {unit.order for unit in of_unit or () if unit.known}, recording.rate_name
+    dof_units, notes = parse_units(recording.unit(first)), []
+    if not stored and (dof_units or recording.named or recording.file.family == "npy"):
+        orders, rate = {unit.order for unit in dof_units or () if unit.known}, recording.named_rate
         by_unit = bool(orders)
-        said = QUANTITIES[orders.pop()] if len(orders) == 1 else "effort" if orders else rate
-        if (said or named) in QUANTITIES:
-            stored = {said or named: first}
+        # A unit weighs more than a name. Dofs whose units differ in order hold several quantities.
+        quantity = QUANTITIES[orders.pop()] if len(orders) == 1 else SEVERAL if orders else rate
+        quantity = quantity or default
+        if quantity in QUANTITIES:
+            stored = {quantity: first}
             how = ", by its unit" if by_unit else ", by its name" if rate else ""
-            notes.append(f"{first} read as {said or named}{how}")
+            notes.append(f"{first} read as {quantity}{how}")
         else:
             what = (
                 "dofs of several quantities" if by_unit or rate == SEVERAL else "no motion's name"
@@ -244,9 +250,9 @@ def quantities(
 def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floats, str]:
     """Returns factors [1 or D] from an array in SI to the units of --to-units, and these as text.
 
-    As many units as dofs are those of the dofs; otherwise a dof takes the one that measures the
-    same as its own, and keeps its own where there is none. Raises UsageError for dofs in no known
-    unit, and where nothing can be converted.
+    As many units as dofs are those of the dofs, in their order. Otherwise each dof takes the unit
+    that measures the same as its own, and keeps its own where there is none. Raises UsageError for
+    dofs in no known unit, and where nothing can be converted.
     """
     count, stated, targets = recording.shape[2], recording.unit(name) or "", to.positions
     if to.time is not None and recording.clock is None:
@@ -254,19 +260,22 @@ def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floa
         raise UsageError("no times to convert", where=f"--to-units {to.time}", found=found)
     if not targets or name == ROTATIONS[0]:
         return np.ones(1), stated
-    each, own = len(targets) == count and name not in ROTATIONS, recording.units.get(name, ())
-    if recording.is_output and not stated:  # in SI, whichever that is
-        own = derivative_units(require_dof_units(targets, count, "--to-units"), derivative_order(name))
-    own = si_units(own if own[1:] else list(own or [NO_UNIT]) * count)
-    own = without_rotations(recording.turning, own, recording.shape[2])
-    kinds, wanted = [Unit(unit.si) for unit in own], {unit.si: unit for unit in targets}
-    turned = {dof for rotation in recording.turning for dof in rotation.dofs}
-    bare = any(not unit.name and k not in turned for k, unit in enumerate(own))
-    apart = differ([Unit(unit.si) for unit in targets], kinds) if each else (
-        name not in ROTATIONS
-        and (len(wanted) < len(targets) or wanted.keys().isdisjoint(unit.name for unit in kinds))
-    )  # fmt: skip
-    if bare or apart:
+    by_dof, units = len(targets) == count and name not in ROTATIONS, recording.units.get(name, ())
+    if recording.own_output and not stated:
+        # An output of trajcli without units is in SI, in the units that the user asks for.
+        units = of_order(for_dofs(targets, count, "--to-units"), order_of(name))
+    units = in_si(units if units[1:] else list(units or [NO_UNIT]) * count)
+    units = without_rotations(recording.turning, units, recording.shape[2])
+    kinds, by_kind = [Unit(unit.si) for unit in units], {unit.si: unit for unit in targets}
+    bare = any(not unit.name and k not in recording.forms() for k, unit in enumerate(units))
+    if by_dof:
+        mismatch = bool(differ([Unit(unit.si) for unit in targets], kinds))
+    else:
+        # Two targets of one kind contradict each other; rates of rotations may have none of them.
+        mismatch = name not in ROTATIONS and (
+            len(by_kind) < len(targets) or by_kind.keys().isdisjoint(unit.name for unit in kinds)
+        )
+    if bare or mismatch:
         array = first_part(recording).arrays[name]
         raise UsageError(
             "an unknown unit" if bare else "units that cannot be converted into each other",
@@ -275,14 +284,18 @@ def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floa
             found=unit_text(kinds),
             hint="--units says what SOURCE is in" if bare and not recording.is_output else "",
         )
-    pairs = zip(targets if each else [wanted.get(unit.si, unit) for unit in own], own, strict=True)
-    shown = [replace(a, order=b.order) if a.known and b.known else b for a, b in pairs]
+    chosen = targets if by_dof else [by_kind.get(unit.si, unit) for unit in units]
+    # Targets are units of positions: a rate takes them per second, as often as its own unit has it.
+    shown = [
+        replace(target, order=unit.order) if target.known and unit.known else unit
+        for target, unit in zip(chosen, units, strict=True)
+    ]
     return per_si(shown), unit_text(shown)
 
 
-def measured_beside(recording: Recording, quantity: str) -> str:
-    """Returns the name of an array beside the first one whose name says that it holds a quantity,
-    for as many dofs; "" without any."""
+def companion_array(recording: Recording, quantity: str) -> str:
+    """Finds an array in the group of the first one whose name tells this quantity, for as many
+    dofs; "" without any."""
     array = array_path(recording.group, recording, next(iter(recording.arrays)))
     folder, count = array.rpartition("/")[0], recording.dofs.count
     for name in recording.file.children(folder):
@@ -293,8 +306,8 @@ def measured_beside(recording: Recording, quantity: str) -> str:
     return ""
 
 
-def bounds_of(recording: Recording, limits: Limits, units: Mapping[str, str]) -> dict[str, Bounds]:
-    """Returns the limits of the dofs by quantity, in the ``units`` of the arrays."""
+def dof_bounds(recording: Recording, limits: Limits, units: Mapping[str, str]) -> dict[str, Bounds]:
+    """Looks up the limits of the dofs by quantity, in the ``units`` of the arrays."""
     itemsize = min(dataset.precision.itemsize for dataset in recording.arrays.values())
     return limits.bounds(recording.dof_labels, itemsize, units, recording.dofs)
 
@@ -304,28 +317,29 @@ def sample(recording: Recording, budget: int) -> Iterator[Recording]:
 
     Of trajectories too long for that, only some rows are read.
     """
-    rows, of_rows = recording.rows, recording.row_bytes * len(recording.arrays)
-    length = max(1, budget // _SAMPLE_PLACES // of_rows)
+    rows, row_bytes = recording.rows, recording.row_bytes * len(recording.arrays)
+    length = max(1, budget // _SAMPLE_BLOCKS // row_bytes)
     length -= length % rows if length > rows else 0
-    starts = np.linspace(0, max(len(recording) * rows - length, 0), _SAMPLE_PLACES).astype(int)
+    starts = np.linspace(0, max(len(recording) * rows - length, 0), _SAMPLE_BLOCKS).astype(int)
+    # Where one block covers everything, all starts are 0, and it is read once.
     for k, row in (divmod(start, rows) for start in dict.fromkeys(starts.tolist())):
         if length >= rows:
             yield from recording.take(slice(k, k + length // rows)).blocks()
             continue
-        whole = recording.take([k])
-        part = min(length, whole.rows)
-        first = min(row, whole.rows - part)
-        yield whole.take(slice(None), range(first, first + part))
+        trajectory = recording.take([k])
+        part = min(length, trajectory.rows)
+        start = min(row, trajectory.rows - part)
+        yield trajectory.take(slice(None), range(start, start + part))
 
 
 def array_path(path: str, recording: Recording, name: str) -> str:
-    """Returns the path of an array in the file: obs/joint_pos for joint_pos."""
+    """Builds the path of an array in the file: obs/joint_pos for joint_pos."""
     stored = recording.array_name if name and name == next(iter(recording.arrays)) else name
     return f"{path}/{stored}".strip("/")
 
 
 def expand_globs(texts: Sequence[str]) -> list[str]:
-    """Returns a source for each file that globs name; a folder of files is one source."""
+    """Lists a source for each file that globs name; a folder of files is one source."""
     sources: list[str] = []
     for text in texts:
         source = parse_source(text)
@@ -336,14 +350,23 @@ def expand_globs(texts: Sequence[str]) -> list[str]:
 def read_batches(
     files: Files, sources: Sequence[str], as_stored: bool = False, repair: Repair | None = None
 ) -> list[Recording]:
-    """Returns the trajectories that sources name, in batches of the same arrays and dofs.
+    """Reads the trajectories that sources name, in batches of the same arrays and dofs.
 
     Parameters:
         as_stored: keeps the units of the files, unless --units says others.
         repair: what is repaired in recordings first.
     """
     recordings, report = read_recordings(files, sources, as_stored), files.report
-    batches, option = _batches(recordings), clock_from_options(files)
+    # Groups whose names differ only in numbers hold trajectories of one batch. Groups of other
+    # names (actions, and reference/position) hold other arrays of the same trajectories, except in
+    # a file that trajcli wrote, where every group is a trajectory.
+    groups: dict[tuple[str, int, tuple[str, ...]], list[Recording]] = {}
+    for recording in recordings:
+        output = recording.group and recording.own_output
+        pattern = "*" if output else numberless(recording.group)
+        key = pattern, recording.shape[2], tuple(recording.arrays)
+        groups.setdefault(key, []).append(recording)
+    batches, option = list(groups.values()), clock_from_options(files)
     if option is not None:
         batches = [assign_times(members, option) for members in batches]
     for first in (members[0] for members in batches):
@@ -355,6 +378,7 @@ def read_batches(
             what, hint = "arrays with idle ends of their own", "FILE:DATASET names one"
             found = join_names((str(members[0].where) for members in batches), 6)
             raise InputError(what, where=sources[0], expected="one", found=found, hint=hint)
+        # Unwrapping turns is the only repair that needs no times.
         timeless = replace(repair, wrap_dofs=None) == Repair()
         for k, members in enumerate(batches):
             for recording in members:
@@ -364,47 +388,33 @@ def read_batches(
     return [join(members) for members in batches]
 
 
-def _batches(recordings: Iterable[Recording]) -> list[list[Recording]]:
-    """Returns lists of recordings of the same arrays whose groups differ only in numbers, in their
-    order.
-
-    Groups of other names (actions, and reference/position) hold other arrays of the same
-    trajectories; but in a file that trajcli wrote, every group is a trajectory.
-    """
-    batches: dict[tuple[str, int, tuple[str, ...]], list[Recording]] = {}
-    for each in recordings:
-        pattern = "*" if each.group and each.is_output else mask_numbers(each.group)
-        batches.setdefault((pattern, each.shape[2], tuple(each.arrays)), []).append(each)
-    return list(batches.values())
-
-
 def main_batch(candidates: Sequence[Recording]) -> Recording | None:
-    """Returns the first of the trajectories with the most arrays; None without any."""
+    """Picks the first of the trajectories with the most arrays; None without any."""
     return max(candidates, key=lambda batch: len(batch.arrays), default=None)
 
 
-def other_arrays(main: Recording, candidates: Sequence[Recording]) -> Iterator[Recording]:
-    """Yields the batches that hold other arrays of the same trajectories: positions, orientations
-    and angular rates lie beside each other."""
-    here = locations(main)
-    yield from (batch for batch in candidates if batch is not main and locations(batch) == here)
+def other_arrays(main: Recording, candidates: Sequence[Recording]) -> list[Recording]:
+    """Finds the batches that hold other arrays of the same trajectories: a file may have positions,
+    orientations and angular rates of one motion."""
+    own = locations(main)
+    return [batch for batch in candidates if batch is not main and locations(batch) == own]
 
 
 def first_labels(batches: Iterable[Recording]) -> list[str]:
-    """Returns the names of the first arrays of batches, for messages."""
+    """Names the first array of each batch, for messages."""
     return [label(batch, next(iter(batch.arrays))) for batch in batches]
 
 
 def locations(batch: Recording) -> list[tuple[Path, str, str, tuple[int, ...]]]:
-    """Returns where the trajectories of a batch are, equal for other arrays of the same ones."""
+    """Locates the trajectories of a batch; equal for batches of other arrays of the same ones."""
     return [(part.file.path, part.group, part.name, part.shape[:2]) for part in batch.members]
 
 
 def whole_batch(candidates: Sequence[Recording]) -> tuple[Recording | None, list[Recording]]:
-    """Returns the trajectories with the most arrays, and the batches of other arrays.
+    """Joins the trajectories with the most arrays; returns also the batches of other arrays.
 
-    Raises InputError where trajectories would be left out, as they have other dofs, or other arrays
-    in groups of the same names.
+    Raises InputError where trajectories would be left out, since they have other dofs, or other
+    arrays in groups of the same names.
     """
     main = main_batch(candidates)
     if main is None:
@@ -414,10 +424,10 @@ def whole_batch(candidates: Sequence[Recording]) -> tuple[Recording | None, list
     others = [batch for batch in candidates if batch not in same]
     parts = [part for batch in same for part in batch.members]
     raise_if_any(dof_faults(parts))
-    taken = {(part.file.path, part.group) for part in parts}
-    patterns = {mask_numbers(part.group) for part in parts}
+    groups = {(part.file.path, part.group) for part in parts}
+    patterns = {numberless(part.group) for part in parts}
     for part in (part for batch in others for part in batch.members):
-        if (part.file.path, part.group) not in taken and mask_numbers(part.group) in patterns:
+        if (part.file.path, part.group) not in groups and numberless(part.group) in patterns:
             what, expected = "trajectories of different arrays", ", ".join(arrays)
             found, hint = ", ".join(part.arrays), "FILE:DATASET names an array that all have"
             raise InputError(what, where=part.where, expected=expected, found=found, hint=hint)

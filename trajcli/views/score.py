@@ -9,7 +9,7 @@ import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,13 +25,13 @@ from trajcli.kernels.program import Floats, Integers
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
 from trajcli.views._statistics import orientations, read_blocks
 from trajcli.views.recordings import (
-    bounds_of,
+    dof_bounds,
+    find_quantities,
     first_labels,
     first_part,
     label,
-    one_sided,
+    one_sided_rows,
     other_arrays,
-    quantities,
     read_batches,
     whole_batch,
 )
@@ -44,13 +44,21 @@ _CONDITION = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE]
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
 # Trajectories that a sorted table shows.
 _LISTED = 10
+# Quartiles of fewer trajectories tell nothing about outliers.
 _LEAST_FOR_QUARTILES = 8
 # Scores that differ by less of the largest one differ by rounding; those of times by far less.
 _ROUNDING, _ROUNDING_OF_TIMES = 1e-4, 1e-6
 _COLUMNS = {"least": "> least", "median": "> median", "largest": "> largest",
             "least_at": "least in", "largest_at": "largest in"}  # fmt: skip
-Condition: TypeAlias = re.Match[str]
-"""What makes a trajectory fail, p95_jerk > 50: its groups are the score, the sign, the number."""
+
+
+class Condition(NamedTuple):
+    """What makes a trajectory fail: p95_jerk > 50. ``text`` is the condition as it was typed."""
+
+    text: str
+    score: str
+    sign: str
+    limit: float
 
 
 @dataclass(frozen=True)
@@ -58,11 +66,11 @@ class ScoreTable:
     """Scores [n] by name, NaN where there is none, of the trajectories ``names`` [n].
 
     Attributes:
-        rows: numbers of rows of the shortest and the longest trajectory.
+        rows: how many rows the shortest and the longest trajectory have.
         numbers: those that --episodes takes [n].
         notes: what was derived from other arrays, and what is not known.
         rounding: by how much the rounding of positions and times may move a score.
-        unscored: the arrays and limits that were not looked at.
+        unscored: the arrays and limits that were not used.
         matched: which limit each dof has.
     """
 
@@ -78,7 +86,7 @@ class ScoreTable:
     matched: Sequence[Mapping[str, Any]] = ()
 
     def values(self, name: str, option: str) -> Any:
-        """Returns a score [n]; raises UsageError where the source has no such score."""
+        """Looks up a score [n]; raises UsageError where the source has no such score."""
         if name not in self.scores:
             raise UsageError(
                 f"no such score of {self.label}",
@@ -90,28 +98,27 @@ class ScoreTable:
         return self.scores[name]
 
     def heading(self, name: str) -> str:
-        """Returns a score with its unit: p95_jerk (rad/s^3)."""
+        """Names a score with its unit: p95_jerk (rad/s^3)."""
         return f"{name} ({self.units[name]})" if self.units[name] else name
 
     def order(self, sort: str | None) -> Any:
-        """Returns the numbers of trajectories, the largest score first; for -NAME the least."""
+        """Sorts the indices of the trajectories: the largest score first; for -NAME the least."""
         if sort is None:
             return np.arange(len(self.names))
         values = self.values(sort.removeprefix("-"), "--sort")
         return np.argsort(values if sort[:1] == "-" else -values, kind="stable")
 
     def failing(self, condition: Condition) -> Any:
-        """Returns the numbers of the trajectories that fail or have no score, the worst first."""
-        name, sign, value = condition.groups()
-        values = self.values(name, "--fail")
-        # no score is a failure, not a pass
-        failing = ~np.isfinite(values) | _COMPARE[sign](values, float(value))
-        order = self.order(name if sign[0] == ">" else f"-{name}")
+        """Finds the indices of the trajectories that fail or have no score, the worst first."""
+        values = self.values(condition.score, "--fail")
+        # A trajectory without a score fails, since nothing shows that it passes.
+        failing = ~np.isfinite(values) | _COMPARE[condition.sign](values, condition.limit)
+        order = self.order(f"{'' if condition.sign[0] == '>' else '-'}{condition.score}")
         return order[failing[order]]
 
     def outliers(self) -> dict[str, list[int]]:
-        """Returns by score the numbers of trajectories that lie further than 1.5 interquartile
-        ranges beyond the quartiles (J. Tukey, "Exploratory Data Analysis", 1977), and further than
+        """Finds by score the numbers of trajectories that lie further than 1.5 interquartile ranges
+        beyond the quartiles (J. Tukey, "Exploratory Data Analysis", 1977), and further than
         rounding explains."""
         outliers: dict[str, list[int]] = {}
         for name, values in self.scores.items():
@@ -122,13 +129,14 @@ class ScoreTable:
             share = _ROUNDING_OF_TIMES if name in ("duration", "time_jumps") else _ROUNDING
             rounding = share * float(np.abs(known).max())
             reach = max(1.5 * (high - low), rounding, self.rounding.get(name, 0.0))
-            beyond = np.flatnonzero((values < low - reach) | (values > high + reach))
-            if len(beyond):
-                outliers[name] = [self.numbers[i] for i in beyond.tolist()]
+            indices = np.flatnonzero((values < low - reach) | (values > high + reach))
+            if len(indices):
+                outliers[name] = [self.numbers[i] for i in indices.tolist()]
         return outliers
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """Returns the unit, the least, median and largest, and the count of NaN of each score."""
+        """Computes the least, median and largest of each score, with its unit and how many
+        trajectories have none."""
         lines: dict[str, dict[str, Any]] = {}
         for name, values in self.scores.items():
             known = np.flatnonzero(np.isfinite(values))
@@ -152,30 +160,33 @@ NOTHING = ScoreTable("", (), {}, {}, (0, 0), (), ())
 
 def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Condition]:
     """Parses --fail and checks --sort; raises UsageError for other conditions and scores."""
-    conditions = {text: _CONDITION.fullmatch(text.strip()) for text in texts}
-    scores = ", ".join(UNITS)
-    expected = f"SCORE>NUMBER (or <, >=, <=); scores are {scores}"
-    faults = [
-        Fault("not a condition", where="--fail", expected=expected, found=text)
-        for text, match in conditions.items()
-        if match is None or match[1] not in UNITS
-    ]
+    conditions, faults, scores = list[Condition](), list[Fault](), ", ".join(UNITS)
+    for text in dict.fromkeys(texts):
+        match = _CONDITION.fullmatch(text.strip())
+        if match is None or match[1] not in UNITS:
+            expected = f"SCORE>NUMBER (or <, >=, <=); scores are {scores}"
+            faults.append(Fault("not a condition", where="--fail", expected=expected, found=text))
+        else:
+            conditions.append(Condition(match[0], match[1], match[2], float(match[3])))
     if sort is not None and sort.removeprefix("-") not in UNITS:
         expected = f"{scores}; -SCORE: least first"
         faults.append(Fault("no such score", where="--sort", expected=expected, found=sort))
     raise_if_any(faults, UsageError)
-    return [match for match in conditions.values() if match]
+    return conditions
 
 
 @dataclass(frozen=True)
 class BlockScores:
     """Scores trajectories block by block.
 
-    stored: the array of each quantity. bounds: the limits of each quantity. turning: orientations
-    of the same trajectories. ends: rows at both ends whose derivatives do not count. still:
-    the speed of standstill; None: a share of the peak. parts: the
-    scores of each block. numbers: those of its trajectories. noise: by how much the rounding of
-    positions and times may move a jerk that is derived from them.
+    Attributes:
+        stored, bounds: the array, and the limits, of each quantity.
+        turning: orientations of the same trajectories.
+        ends: rows at both ends whose derivatives do not count.
+        still: the speed of standstill; None: a share of the peak.
+        parts, numbers: the scores of each block, and the numbers of its trajectories.
+        noise: by how much the rounding of positions and times may move a jerk derived from them.
+        extremes: the least and the largest value of each trajectory, block by block.
     """
 
     batch: Recording
@@ -189,30 +200,33 @@ class BlockScores:
     noise: list[float] = field(default_factory=list)
     extremes: list[Floats] = field(default_factory=list)
 
-    def add(self, values: Mapping[str, Array], block: Recording) -> None:
+    def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
         """Scores a block with arrays [b, T, D] by name."""
         if (times := block.times()) is None:
             raise InputError(no_time(first_part(self.batch)))
         dofs = self.batch.free_dofs if self.batch.rotations else slice(None)
         arrays = {quantity: values[name][..., dofs] for quantity, name in self.stored.items()}
-        turns = None
+        quaternions = None
         if self.turning is not None:
             turned = self.turning.take(block.numbers).arrays[next(iter(self.turning.arrays))]
-            turns, _ = orientations(turned.read(), self.turning.rotations)
-        scores = block_scores(arrays, times, block.step, self.bounds, self.ends, self.still, turns)
-        # saturation needs the extremes of all trajectories: it is computed at the end
+            quaternions, _ = orientations(turned.read(), self.turning.rotations)
+        scores = block_scores(
+            arrays, times, block.step, self.bounds, self.ends, self.still, quaternions
+        )
+        # Saturation needs the extremes of all trajectories: it is computed at the end.
         first, array = next(iter(self.stored.items()))
         self.extremes.append(block_extremes(arrays[first], self.bounds.get(first)))
         self.parts.append(scores)
         self.numbers.append(block.numbers)
         if "position" in arrays and "jerk" not in arrays and block.rows > 1:
-            # p_{t+2} − 2 p_{t+1} + 2 p_{t−1} − p_{t−2} over 2 dt³
+            # The jerk (p_{t+2} − 2 p_{t+1} + 2 p_{t−1} − p_{t−2}) / 2 dt³ moves by up to 3 ε / dt³
+            # where each position is rounded by ε. float16 is derived in float32.
             kind = np.result_type(block.arrays[array].precision, np.float32)
             size = float(np.abs(arrays["position"]).max()) * np.finfo(kind).eps
             self.noise.append(3 * size / float(np.median(np.diff(times))) ** 3)
 
-    def joined(self) -> Scores:
-        """Returns the scores of all trajectories, in the order of ``numbers``."""
+    def join(self) -> Scores:
+        """Joins the scores of all trajectories, in the order of ``numbers``."""
         scores = {n: np.concatenate([part[n] for part in self.parts]) for n in self.parts[0]}
         if self.batch.free_dofs:
             scores["saturation"] = saturation(np.concatenate(self.extremes, axis=1))
@@ -226,7 +240,7 @@ def score_source(
     left_out: dict[str, Fault] | None = None,
     still: float | None = None,
 ) -> ScoreTable:
-    """Returns the scores of the trajectories that a source names.
+    """Scores the trajectories that a source names.
 
     left_out: takes the faults of trajectories that cannot be scored. still: the speed up to which
     they stand still.
@@ -243,15 +257,17 @@ def score_source(
             "nothing to score", where=source, expected="rows and dofs", found="an empty array"
         )
     refuse_control_points(batch.members)
-    near = (batch, *other_arrays(batch, others))
-    turning = next((other for other in near if other.rotations), None)
-    if turning is not None and batch.holds_rotations:
-        batch = turning  # rather than its rates
+    # Rotations may be dofs of the batch, or an array of their own. Where the source has their rates
+    # as well, the orientations are scored.
+    candidates = (batch, *other_arrays(batch, others))
+    turning = next((other for other in candidates if other.rotations), None)
+    if turning is not None and batch.of_rotations:
+        batch = turning
     unscored = first_labels(other for other in others if other is not turning)
     named = "; FILE:DATASET names one" if unscored else ""
     first_part(batch).require_rotations()
     free = batch.free_dofs
-    stored, units, notes = quantities(batch) if free else ({}, {}, [])
+    stored, units, notes = find_quantities(batch) if free else ({}, {}, [])
     array = next(iter(batch.arrays))
     absent = [name for name in ("velocity", "jerk") if name not in stored]
     if "position" in stored and absent:
@@ -259,13 +275,13 @@ def score_source(
     elif not stored and free and not notes:
         notes.append(f"{array}: its quantity is not known; FILE:DATASET names positions")
     stored = stored or {"": array}
-    ends = one_sided(batch)
+    ends = one_sided_rows(batch)
     if ends:
         rows = f"the first and the last {ends} rows, whose windows are one-sided"
         notes.append(f"jerk and limit_share without {rows}")
     bounds, matched = {}, []
     if limits is not None:
-        for name, table in bounds_of(batch, limits, units).items():
+        for name, table in dof_bounds(batch, limits, units).items():
             bounds[name] = table.lower[free], table.upper[free]
             if name in stored:
                 remarks = limits.unit_remarks(name, batch.units.get(stored[name]))
@@ -273,23 +289,25 @@ def score_source(
         if free:
             notes += limits.remarks(batch.dof_labels, batch.dofs)
             matched = limits.matched(batch.dof_labels, batch.dofs)
-        held = QUANTITIES if "position" in stored else stored
-        unheld = [*(name for name in limits.tables if name not in held), *limits.turns]
-        unscored += [f"limits of {name}" for name in unheld]
+        # All derivatives of positions are scored, and of other quantities themselves.
+        scored_names = QUANTITIES if "position" in stored else stored
+        skipped = [*(name for name in limits.tables if name not in scored_names), *limits.turns]
+        unscored += [f"limits of {name}" for name in skipped]
     if unscored:
         notes.append(f"not scored: {', '.join(unscored)}{named}")
     scores = BlockScores(batch, stored, bounds, turning, ends, still)
     jumps = TurnJumps(batch)
-    # trajectories of one length share a block
-    by_length = np.argsort(batch.lengths[numbers], kind="stable")
-    blocks = batch.take(numbers[by_length]).blocks(files.report)
+    # Trajectories of one length share a block: sorted by length, there are fewer blocks.
+    order = np.argsort(batch.lengths[numbers], kind="stable")
+    blocks = batch.take(numbers[order]).blocks(files.report)
     read_blocks(blocks, stored.values(), (scores, jumps), left_out)
     if not scores.parts:
         raise InputError(*(left_out or {}).values())
+    # The table has the order of --episodes, without trajectories that could not be scored.
     scored = np.concatenate(scores.numbers)
-    place = {number: k for k, number in enumerate(numbers.tolist())}
-    back = np.argsort([place[number] for number in scored.tolist()])  # in the order of --episodes
-    numbers, known = scored[back], {name: x[back] for name, x in scores.joined().items()}
+    ranks = {number: k for k, number in enumerate(numbers.tolist())}
+    order = np.argsort([ranks[number] for number in scored.tolist()])
+    numbers, known = scored[order], {name: x[order] for name, x in scores.join().items()}
     lengths = batch.lengths[numbers]
     if absent_speeds := int(np.isnan(known.get("still", np.zeros(1))).sum()):
         why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
@@ -311,23 +329,24 @@ def score_source(
         rounding={
             **dict.fromkeys(("rms_jerk", "p95_jerk"), jerk),
             "log_jerk": 2 * jerk / max(np.nanmin([*known.get("rms_jerk", ()), 1e9]), 1e-9),
-            "saturation": 2 / int(lengths.min()),  # one trajectory has the extremes of all
+            # One trajectory has the extremes of all: at least two of its rows are at them.
+            "saturation": 2 / int(lengths.min()),
         },
         unscored=unscored,
     )
 
 
 def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
-    """Returns a CSV table with a line per trajectory of every file; absent scores are empty."""
+    """Writes a CSV table with a line per trajectory of every file; absent scores are empty."""
     heads = dict.fromkeys(table.heading(n) for table in tables.values() for n in table.scores)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["file", "trajectory", *heads])
     for file, table in tables.items():
         order = table.order(sort)
-        own = {table.heading(name): values[order] for name, values in table.scores.items()}
+        scores = {table.heading(name): values[order] for name, values in table.scores.items()}
         absent = np.full(len(order), np.nan)
-        columns = [own.get(head, absent).tolist() for head in heads]
+        columns = [scores.get(head, absent).tolist() for head in heads]
         for i, *row in zip(order.tolist(), *columns, strict=True):
             cells = (repr(x) if math.isfinite(x) else "" for x in row)
             writer.writerow([*map(spreadsheet_text, (file, table.names[i])), *cells])
@@ -335,7 +354,7 @@ def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
 
 
 def comparison(tables: Mapping[str, ScoreTable]) -> RenderableType:
-    """Returns the medians of the scores of several files, side by side."""
+    """Tabulates the medians of the scores of several files, side by side."""
     names = dict.fromkeys(name for table in tables.values() for name in table.scores)
     lines = []
     for name in names:
@@ -348,7 +367,7 @@ def comparison(tables: Mapping[str, ScoreTable]) -> RenderableType:
 def report(
     table: ScoreTable, conditions: Sequence[Condition], sort: str | None, verbose: bool
 ) -> Iterator[RenderableType]:
-    """Yields the summary, with ``sort`` or ``verbose`` a row per trajectory, and what fails."""
+    """Yields the summary, with ``sort`` or ``verbose`` a row per trajectory, and failures."""
     from rich.text import Text
 
     count, (least, most) = len(table.names), table.rows
@@ -379,6 +398,6 @@ def report(
     for condition in conditions:
         failing, text = table.failing(condition), "no trajectory"
         if len(failing):
-            worst = number(table.scores[condition[1]][failing[0]])
+            worst = number(table.scores[condition.score][failing[0]])
             text = f"{len(failing)} of {count}, worst {table.names[failing[0]]} {worst}"
-        yield Text(f"\n{condition[0]}: {text}", "bold red" if len(failing) else "")
+        yield Text(f"\n{condition.text}: {text}", "bold red" if len(failing) else "")
