@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 _MOST_TIMES = 2000
 # The most steps of which the median is computed; of more, evenly spaced ones are taken.
 _MOST_GAPS = 4 << 20
+# So many rows are drawn of one trajectory: a terminal has far fewer columns.
 _PLOTTED_ROWS = 20_000
-# The share of trajectories, and of a step, by which they may be unlike the median rate.
+# Trajectories have one rate where all but this share differ by less than it from the median step.
 _JITTER = 0.05
 # Letters of an attribute that are shown.
 _LONGEST = 60
@@ -55,9 +56,10 @@ _MOST_DOFS = 64
 _PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|",
           "angular_velocity": "peak |ω|", "angular_acceleration": "|α|",
           "angular_jerk": "|dα/dt|"}  # fmt: skip
-_FIRST = ("mode", *(option.name for option in INTEGRATION))
+# Attributes that are shown before the others, not at all, and not where the lines about the
+# trajectories say the same.
+_FIRST = ("mode", "scheme", "degree", "steps", "ends", "alignment", "convention")
 _UNSHOWN = ("long_name", "gradient_factor", "gradient_of", "trajcli_version", "request")
-# Attributes that the lines about the trajectories repeat.
 _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
 
 
@@ -70,56 +72,62 @@ def inspect_source(
     charts and the names of the dofs of one trajectory. Large files are sampled, unless ``full``.
     Raises InputError where the file cannot be opened, or the named dataset is not there.
     """
-    source, episodes = parse_source(text), files.reading.episodes
+    source, episodes, said = parse_source(text), files.reading.episodes, files.report
     members = expand_files(source)
     unread = unreadable_files(files, members)
     opened = [files.open(member.path) for member in members if member not in unread]
     layout, named = files.layout(opened[0]), source.dataset or ""
-    clock_from_options(files)  # a time that the options name and that cannot be read is an error
+    # Times that the options name and that cannot be read are an error, even where nothing needs
+    # them.
+    clock_from_options(files)
     batches: list[Recording] = []
-    said = files.report
     if named.rpartition("/")[2] not in ("dt", *STAMPS):
         try:
             with said.attempt():
                 batches = read_batches(files, [text], as_stored=True)
-        except InputError as error:  # SOURCE may name something else that is listed
-            if (named and not _names(opened, named)) or files.reading.window:
+        except InputError as error:
+            # SOURCE may name something else that is listed.
+            if (named and not _find_names(opened, named)) or files.reading.window:
                 raise
             if not isinstance(error, NoTrajectories):
-                said.add_notes(_in_a_line(error))
-    names = _names(opened, named)  # once read, a bag may have more of them
+                said.add(_in_a_line(error))
+    # The names are found after the trajectories: once read, a bag may have more of them.
+    names = _find_names(opened, named)
     try:
         main, _ = whole_batch(batches)
-    except InputError as error:  # which other commands refuse
-        said.add_notes(_in_a_line(error))
+    except InputError as error:
+        # Other commands refuse trajectories of different arrays, which are shown here.
+        said.add(_in_a_line(error))
         main = main_batch(batches)
     chosen = [] if main is None else parse_selection(episodes, len(main))
     if main is not None:
         usable, faults = main.take(chosen).usable()
         said.add_notes(*(f"{name} is left out: {fault.what}" for name, fault in faults.items()))
         chosen = usable.numbers.tolist()
-    # the main batch may join several: each reads its part of what --episodes picks among all
+    # The main batch may join several: each reads its part of what --episodes picks among all.
     parts = [] if main is None else list(main.members)
     begins = dict(zip(parts, accumulate(map(len, parts), initial=0), strict=False))
     numbers: list[Sequence[int]] = []
     for batch in batches:
-        begin, own = begins.get(batch.members[0]), range(len(batch))
-        picked = (
-            parse_selection(episodes, len(own)) if begin is None else (n - begin for n in chosen)
-        )
-        numbers.append([n for n in picked if n in own])
-    if not names:  # an array within each trajectory of a layout
-        names = [(part.file, f"{part.group}/{part.array_name}")
-                 for batch in batches for part in batch.members]  # fmt: skip
+        begin, count = begins.get(batch.members[0]), len(batch)
+        picked = select(episodes, count) if begin is None else (n - begin for n in chosen)
+        numbers.append([n for n in picked if 0 <= n < count])
+    # Arrays within each trajectory of a layout have no names of their own.
+    names = names or [
+        (part.file, f"{part.group}/{part.array_name}")
+        for batch in batches
+        for part in batch.members
+    ]
     paths = (path for file in opened for path in [file.path, *file.path.rglob("*")])
     size = sum(path.stat().st_size for path in paths if path.is_file())
     datasets = Datasets(batches, numbers, episodes, full, size, files.report)
-    counts: dict[str, Any] = _trajectories(main, chosen, full) if main else {"count": 0}
-    for batch, which in zip(batches, numbers, strict=True):  # beside those of the main batch
+    counts: dict[str, Any] = _count_trajectories(main, chosen, full) if main else {"count": 0}
+    # Batches next to the main one may have rates of their own.
+    for batch, indices in zip(batches, numbers, strict=True):
         group = _group_name(batch)
         if "rates" in counts and group not in counts["rates"] and batch.members[0] not in begins:
-            counts["rates"] |= _trajectories(batch, which, full).get("rates", {})
-            counts["rate"] = _one_rate(counts["rates"])
+            counts["rates"] |= _count_trajectories(batch, indices, full).get("rates", {})
+            counts["rate"] = _common_rate(counts["rates"])
     report = {
         "file": str(source.path),
         "family": opened[0].family,
@@ -127,7 +135,7 @@ def inspect_source(
         "bytes": size,
         "attributes": dict(opened[0].attributes()),
         "joint_names": main.joint_names if main else None,
-        "dt": _dt(main, full) if main else None,
+        "dt": _find_step(main, full) if main else None,
         "trajectories": counts,
         "datasets": datasets.reports(names, bool(named)),
         "sampled": datasets.sampled or counts.get("sampled", False),
@@ -137,8 +145,8 @@ def inspect_source(
     return report, list(_charts(drawn)) if drawn else [], drawn.dof_labels if drawn else []
 
 
-def _names(opened: Sequence[Catalogue], named: str) -> list[tuple[Catalogue, str]]:
-    """Returns the datasets of files: all, those below a group or groups, or those of a name."""
+def _find_names(opened: Sequence[Catalogue], named: str) -> list[tuple[Catalogue, str]]:
+    """Finds the datasets of files: all, those below a group or groups, or those of a name."""
     names = []
     for file in opened:
         folders = file.match(named, groups=True) if "*" in named else [named]
@@ -154,8 +162,8 @@ def _in_a_line(error: InputError) -> str:
     return "; ".join(line.strip() for line in error.faults[0].in_shell().lines()[:3])
 
 
-def _dt(main: Recording, full: bool) -> dict[str, Any] | None:
-    """Returns the time step and its source, or the fault of a file that contradicts itself."""
+def _find_step(main: Recording, full: bool) -> dict[str, Any] | None:
+    """Finds the time step and its source, or the fault of a file that contradicts itself."""
     parts = main.members if full else main.members[:: 1 + len(main.members) // _MOST_TIMES]
     clocks = [part.clock for part in parts]
     faults = [part.fault for part in parts if part.fault]
@@ -173,8 +181,8 @@ def _dt(main: Recording, full: bool) -> dict[str, Any] | None:
     return {"value": "varies" if step is None else step, "source": source}
 
 
-def _trajectories(main: Recording, chosen: Sequence[int], full: bool) -> dict[str, Any]:
-    """Returns the count of trajectories, their lengths, the rate, and the largest jitter.
+def _count_trajectories(main: Recording, chosen: Sequence[int], full: bool) -> dict[str, Any]:
+    """Counts the trajectories and finds their lengths, rate and largest jitter.
 
     The times of a large file are sampled, unless ``full``.
     """
@@ -188,7 +196,7 @@ def _trajectories(main: Recording, chosen: Sequence[int], full: bool) -> dict[st
     usable, _ = main.usable()
     if len(usable) and (first := usable.take(sorted({0, len(usable) - 1})).start_stamps()):
         report["start_stamps"], report["stamps_unit"] = first[0].tolist(), first[1]
-    # the times of a large file are sampled where they are no single dt
+    # The times of a large file are sampled where they are no single dt.
     stamps, count = int(main.lengths[np.asarray(chosen, int)].sum()), len(chosen)
     large = len(main.members) > _MOST_TIMES
     large |= 8 * stamps > SAMPLED_BYTES and main.step is None
@@ -203,27 +211,28 @@ def _trajectories(main: Recording, chosen: Sequence[int], full: bool) -> dict[st
                 if (clock := group.clock) is None:
                     continue
                 raise_if_any(clock.shape_faults())
-                if clock.step is not None:  # the rows of a very long trajectory need no array
+                # With one step, the rows of a very long trajectory need no array.
+                if clock.step is not None:
                     gaps = np.full((len(group), 1), clock.step)
                     seconds = gaps[:, 0] * (block.rows - 1)
                 else:
                     times = clock.stored_times()
                     gaps, seconds = np.diff(times), times[:, -1] - times[:, 0]
-                # the median of evenly spaced steps, the extremes of all
-                some = gaps.ravel()[:: 1 + stamps // _MOST_GAPS]
+                # The median is that of evenly spaced steps, the extremes are those of all.
+                sampled = gaps.ravel()[:: 1 + stamps // _MOST_GAPS]
                 extremes = [gaps.min(), gaps.max()]
-                steps.setdefault(_group_name(group), []).append((some, extremes))
+                steps.setdefault(_group_name(group), []).append((sampled, extremes))
                 medians.setdefault(_group_name(group), []).extend(np.median(gaps, 1).tolist())
                 durations += [seconds.min(), seconds.max()]
     for name, parts in steps.items():
-        median, own = float(np.median(np.concatenate([some for some, _ in parts]))), medians[name]
+        median = float(np.median(np.concatenate([sampled for sampled, _ in parts])))
         jitter = max(jitter, *(abs(end - median) for _, ends in parts for end in ends))
-        alike = np.isclose(own, median, _JITTER, 0.0).mean() > 1 - _JITTER
-        ends = [median, median] if alike else [max(own), min(own)]
+        alike = np.isclose(medians[name], median, _JITTER, 0.0).mean() > 1 - _JITTER
+        ends = [median, median] if alike else [max(medians[name]), min(medians[name])]
         report.setdefault("rates", {})[name] = [1.0 / end if end > 0 else None for end in ends]
     if steps:
         report["duration"] = [float(min(durations)), float(max(durations))]
-        report["rate"], report["jitter"] = _one_rate(report["rates"]), float(jitter)
+        report["rate"], report["jitter"] = _common_rate(report["rates"]), float(jitter)
     return report
 
 
@@ -231,8 +240,8 @@ def _group_name(recording: Recording) -> str:
     return mask_numbers(recording.group) or recording.array_name
 
 
-def _one_rate(rates: Mapping[str, Sequence[float | None]]) -> float | None:
-    """Returns the rate that all groups have up to 1 %; None where they differ."""
+def _common_rate(rates: Mapping[str, Sequence[float | None]]) -> float | None:
+    """Finds the rate that all groups have up to 1 %; None where they differ."""
     known = [rate or 0.0 for ends in rates.values() for rate in ends]
     return known[0] or None if min(known) >= 0.99 * max(known) else None
 
@@ -273,44 +282,53 @@ class Datasets:
     sampled: bool = False
 
     def reports(self, names: Sequence[tuple[Catalogue, str]], named: bool) -> list[dict[str, Any]]:
-        """Returns a report for each dataset, and one for all whose groups differ only in numbers.
+        """Reports on each dataset, and once on all whose groups differ only in numbers.
 
         An unreadable dataset is listed with the reason; raises InputError where the user named it.
         """
-        batch_of: dict[str, int] = {}
+        owners: dict[str, int] = {}
         labels: dict[str, str] = {}
         for k, batch in enumerate(self.batches):
             for name in batch.arrays:
                 title = label(batch, name)
-                batch_of[title] = k
+                owners[title] = k
                 labels |= {array_path(x.group, x, name): title for x in batch.members}
         groups: dict[str, list[tuple[Catalogue, str]]] = {}
         for file, name in names:
             pattern = labels.get(name) or re.sub(r"\d+(?=[^/]*/)", "*", name)
             groups.setdefault(pattern, []).append((file, name))
         small = self.size <= SAMPLED_BYTES
-        # what is read of a large file is shared between its datasets
+        # The bytes that are read of a large file are shared out among its datasets.
         shares = 1 if small else max(len(groups), 1)
         budget = max(SAMPLED_BYTES // shares, LEAST_SAMPLED_BYTES)
-        read: dict[int, dict[str, dict[str, Any]]] = {}
+        batch_reports: dict[int, dict[str, dict[str, Any]]] = {}
         reports = []
         for pattern, members in groups.items():
-            alone = len(members) == 1 and pattern not in batch_of
-            title = (members[0][1] if alone else pattern) or members[0][0].path.name
+            single = len(members) == 1 and pattern not in owners
+            title = (members[0][1] if single else pattern) or members[0][0].path.name
             try:
-                if title in batch_of:
-                    k = batch_of[title]
-                    read[k] = read.get(k) or self._of_batch(k, budget)
-                    about = read[k][title]
+                if title in owners:
+                    k = owners[title]
+                    batch_reports[k] = batch_reports.get(k) or self._read_batch(k, budget)
+                    about = batch_reports[k][title]
                 else:
-                    some = not (self.full or small) and len(members) > 1
-                    stored = [self._picked(*member) for member in members[: 1 if some else None]]
-                    seen = self._read(stored, budget)
-                    seen.sampled |= some
-                    self.sampled |= seen.sampled
-                    about = _about(stored[0], seen, stored[0].shape)
+                    # Of many datasets of a large file, the first stands for the others.
+                    skipped = not (self.full or small) and len(members) > 1
+                    stored = [self._pick_dofs(*one) for one in members[: 1 if skipped else None]]
+                    statistics = self._read_datasets(stored, budget)
+                    statistics.sampled |= skipped
+                    self.sampled |= statistics.sampled
+                    about = _describe_dataset(stored[0], statistics, stored[0].shape)
                     about["trajectories"] = "all"
-                about |= _shapes(members) if len(members) > 1 else {}
+                if len(members) > 1:
+                    shapes = []
+                    for file, name in members[:: 1 + len(members) // _MOST_TIMES]:
+                        with contextlib.suppress(InputError):
+                            shapes.append(array_at(file, name).shape)
+                    sizes = np.array([x for x in shapes if len(x) == len(shapes[0])])
+                    ends = zip(sizes.min(0).tolist(), sizes.max(0).tolist(), strict=True)
+                    about["count"] = len(members)
+                    about["shape"] = [a if a == b else f"{a}..{b}" for a, b in ends]
             except InputError as error:
                 if named and len(groups) == 1:
                     raise
@@ -318,21 +336,22 @@ class Datasets:
             reports.append({"name": title, **about})
         return reports
 
-    def _picked(self, file: Catalogue, name: str) -> Dataset:
-        """Returns a dataset, of those beside trajectories with their dofs the chosen ones."""
-        stored, pattern = file.require(name), mask_numbers(name)
+    def _pick_dofs(self, file: Catalogue, name: str) -> Dataset:
+        """Finds a dataset; one in the group of trajectories with their dofs has the chosen ones."""
+        stored, pattern = file.require(name), numberless(name)
         for batch in self.batches:
-            beside = pattern.startswith(mask_numbers(batch.group)) and stored.numeric
-            of_dofs = stored.ndim > 1 and stored.shape[-1] == batch.dofs.count
-            if beside and of_dofs and name.rpartition("/")[2] not in ("dt", *STAMPS):
+            companion = pattern.startswith(numberless(batch.group)) and stored.numeric
+            has_dofs = stored.ndim > 1 and stored.shape[-1] == batch.dofs.count
+            if companion and has_dofs and name.rpartition("/")[2] not in ("dt", *STAMPS):
                 return cast(Dataset, batch.pick(stored))
         return stored
 
-    def _of_batch(self, k: int, budget: int) -> dict[str, dict[str, Any]]:
+    def _read_batch(self, k: int, budget: int) -> dict[str, dict[str, Any]]:
         """Describes the arrays of a batch, reading at most ``budget`` bytes of each."""
         batch = self.batches[k]
         chosen, _ = batch.take(self.numbers[k]).usable()
         ends = one_sided_rows(batch)
+        # Derivatives are one-sided at the ends, and do not count as peaks there.
         arrays = [
             Statistics(name, batch.shape[2], ends=0 if name == "position" else ends)
             for name in batch.arrays
@@ -340,39 +359,40 @@ class Datasets:
         turning = RotationStatistics(batch, ("norm", "sign", "angle"))
         jumps = TurnJumps(batch)
         rows = max(len(chosen), int(chosen.lengths.sum()))
-        whole = self.full or rows * chosen.row_bytes <= budget
-        blocks = chosen.blocks(self.report) if whole else sample(chosen, budget * len(arrays))
+        sampled = not self.full and rows * chosen.row_bytes > budget
+        blocks = sample(chosen, budget * len(arrays)) if sampled else chosen.blocks(self.report)
         read_blocks(blocks, batch.arrays, (*arrays, turning, jumps))
-        self.sampled |= not whole
-        self.report.add_notes(*jumps.notes())
+        self.sampled |= sampled
+        self.report.add(*jumps.notes())
         reports: dict[str, dict[str, Any]] = {}
         for statistics in arrays:
-            statistics.sampled = not whole
-            reports[label(batch, statistics.name)] = self._of_array(batch, statistics)
+            statistics.sampled = sampled
+            reports[label(batch, statistics.name)] = self._describe_array(batch, statistics)
         if turning.rotations:
             reports[label(batch, arrays[0].name)]["rotations"] = turning.facts()
         return reports
 
-    def _read(self, datasets: Sequence[Dataset], left: int) -> Statistics:
-        """Returns statistics of datasets that hold no trajectories, of the first ``left`` bytes."""
+    def _read_datasets(self, datasets: Sequence[Dataset], budget: int) -> Statistics:
+        """Sums up datasets that hold no trajectories, from their first ``budget`` bytes."""
         statistics = Statistics("", 1)
         for dataset in (dataset for dataset in datasets if dataset.numeric):
             count = dataset.shape[0] if dataset.shape else 1
             step = max(1, count * LEAST_SAMPLED_BYTES // max(dataset.nbytes, 1))
-            for begin in range(0, count, step):
-                if left <= 0 and not self.full:
+            for start in range(0, count, step):
+                if budget <= 0 and not self.full:
                     statistics.sampled = True
                     break
-                values = np.asarray(dataset.read_rows(begin, min(begin + step, count)))
+                values = np.asarray(dataset.read_rows(start, min(start + step, count)))
                 statistics.add_block({"": values.reshape(1, -1, 1)})
-                left -= values.nbytes
+                budget -= values.nbytes
         return statistics
 
-    def _of_array(self, batch: Recording, statistics: Statistics) -> dict[str, Any]:
-        """Describes an array of trajectories, with the peak of each dof and when it is."""
+    def _describe_array(self, batch: Recording, statistics: Statistics) -> dict[str, Any]:
+        """Describes an array of trajectories, with the peak of each dof and its time."""
         first = first_part(batch)
         stored = first.arrays[statistics.name]
-        about = _about(stored, statistics, stored.shape[1:] if first.single else stored.shape)
+        shape = stored.shape[1:] if first.single else stored.shape
+        about = _describe_dataset(stored, statistics, shape)
         about["units"] = batch.unit(statistics.name)
         about["trajectories"] = self.episodes or "all"
         about["nonfinite_at"] = [
@@ -383,10 +403,10 @@ class Datasets:
         if stored.dtype.kind != "f":
             return about
         about["per_dof"] = []
-        for dof, place in enumerate(statistics.peak_rows):
+        for dof, peak_row in enumerate(statistics.peak_rows):
             facts: dict[str, Any] = dict.fromkeys(("min", "max", "peak", "at"))
-            if place is not None:
-                trajectory, row = place
+            if peak_row is not None:
+                trajectory, row = peak_row
                 times = batch.take([trajectory]).take([0], range(row, row + 1)).known_times()
                 time = None if times is None else float(times[0, 0])
                 ends = (statistics.low, statistics.high, statistics.peak)
@@ -396,18 +416,9 @@ class Datasets:
         return about
 
 
-def _shapes(members: Sequence[tuple[Catalogue, str]]) -> dict[str, Any]:
-    """Returns the number of datasets that share a pattern, and the range of their shapes."""
-    shapes = []
-    for file, name in members[:: 1 + len(members) // _MOST_TIMES]:
-        with contextlib.suppress(InputError):
-            shapes.append(find_array(file, name).shape)
-    sizes = np.array([shape for shape in shapes if len(shape) == len(shapes[0])])
-    ends = zip(sizes.min(0).tolist(), sizes.max(0).tolist(), strict=True)
-    return {"count": len(members), "shape": [a if a == b else f"{a}..{b}" for a, b in ends]}
-
-
-def _about(stored: Dataset, statistics: Statistics, shape: Sequence[int]) -> dict[str, Any]:
+def _describe_dataset(
+    stored: Dataset, statistics: Statistics, shape: Sequence[int]
+) -> dict[str, Any]:
     """Describes a dataset: shape, type, storage, units, and the range of its values."""
     units, known = stored.attributes.get("units"), statistics.known
     about: dict[str, Any] = {
@@ -417,9 +428,9 @@ def _about(stored: Dataset, statistics: Statistics, shape: Sequence[int]) -> dic
         "units": None if units is None else str(units),
     }
     if stored.numeric:
-        # what was not looked at may hold some; integers hold none
-        seen = not statistics.sampled or stored.dtype.kind != "f"
-        about |= {name: getattr(statistics, name) if seen else None for name in ("nan", "inf")}
+        # A sample does not show that there is no NaN or Inf; integers hold none.
+        counted = not statistics.sampled or stored.dtype.kind != "f"
+        about |= {name: getattr(statistics, name) if counted else None for name in ("nan", "inf")}
         about["min"] = float(statistics.low.min()) if known else None
         about["max"] = float(statistics.high.max()) if known else None
     return about
@@ -438,13 +449,13 @@ def report(
     family = ", ".join(name for name in (facts["family"], facts["layout"]) if name)
     yield Text.assemble((facts["file"], "bold"), f": {family}, {size}")
     timed = facts["trajectories"]["count"] and facts["dt"]
-    # the lines on trajectories say these attributes
     hidden = (*_FIRST, *_UNSHOWN, *(_TIMES if timed else ()))
     attributes = facts["attributes"]
     names = [name for name in _FIRST if name in attributes]
     names += [name for name in attributes if name not in hidden]
     lines = [""]
-    for name in names:  # lines break between attributes
+    # Lines break between attributes, never within one.
+    for name in names:
         text = f"{name} = {shortened(' '.join(str(attributes[name]).split()), _LONGEST)}"
         if lines[-1] and len(lines[-1]) + len(text) + 3 > console.width:
             lines.append("")
@@ -467,15 +478,15 @@ def report(
 
 def _trajectory_lines(counts: Mapping[str, Any], dt: Mapping[str, Any] | None) -> Iterator[str]:
     """Yields lines on how many trajectories there are, how long, and where their times are from."""
-    many = "trajectory" if counts["count"] == 1 else "trajectories"
+    noun = "trajectory" if counts["count"] == 1 else "trajectories"
     rows = " to ".join(dict.fromkeys(map(str, counts["rows"])))
-    text = f"{counts['count']} {many} of {rows} rows, {counts['dofs']} dofs"
+    text = f"{counts['count']} {noun} of {rows} rows, {counts['dofs']} dofs"
     if rates := counts.get("rates"):
         seconds = " to ".join(dict.fromkeys(f"{end:.4g}" for end in counts["duration"]))
-        one = {"": [counts["rate"]]} if counts["rate"] else rates
+        shown = {"": [counts["rate"]]} if counts["rate"] else rates
         texts = (
             f" at {name} {' to '.join(dict.fromkeys(map(number, ends)))} Hz".replace("  ", " ")
-            for name, ends in one.items()
+            for name, ends in shown.items()
             if None not in ends
         )
         text += f"; {seconds} s{','.join(texts)}{', sampled' if counts['sampled'] else ''}"
@@ -497,15 +508,15 @@ def _dataset_table(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterato
     """Yields a row for each dataset; * marks those that hold for all, not for --episodes."""
     from rich.text import Text
 
-    # datasets of other trajectories than --episodes are marked
+    # Datasets of other trajectories than --episodes are marked.
     chosen = {dataset["trajectories"] for dataset in datasets if "trajectories" in dataset}
     headings = ["dataset", "shape", "type", "stored", "unit", "> min", "> max", "> NaN", "> Inf"]
     rows = []
     for dataset in datasets:
         shape = times.join(str(n) for n in dataset.get("shape", ())) or "one number"
         shape = f"{dataset['count']} of {shape}" if "count" in dataset else shape
-        everything = len(chosen) > 1 and dataset.get("trajectories") == "all"
-        row = [f"{dataset['name']} *" if everything else dataset["name"]]
+        marked = len(chosen) > 1 and dataset.get("trajectories") == "all"
+        row = [f"{dataset['name']} *" if marked else dataset["name"]]
         if "unreadable" in dataset:
             row.append("not read")
         else:
@@ -528,7 +539,7 @@ def _dataset_table(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterato
 
 def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
     """Yields the range and the peaks of each dof, a table for position to jerk of one group, and
-    how far rotations turn, how far off their norms are, and how often their signs change."""
+    a table of rotations: by how much they turn, their norms are off, and their signs change."""
     from rich.text import Text
 
     groups: dict[tuple[str, bool], dict[str, Any]] = {}
@@ -550,7 +561,7 @@ def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableTy
                 columns[name, "> max"] = texts["max"]
             if name != "position":
                 columns[name, f"> {_PEAKS.get(name, 'peak')}"] = texts["peak"]
-                columns[name, "when"] = [_when(dof["at"], dataset) for dof in dofs]
+                columns[name, "when"] = [_peak_time(dof["at"], dataset) for dof in dofs]
         yield Text(f"\n{key}" if key not in ("", "*", *members) else "", "bold")
         headings, rows = [head for _, head in columns], list(zip(*columns.values(), strict=True))
         yield TextTable(headings, rows, ("when", "max", "p min"))
@@ -565,10 +576,10 @@ def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableTy
         yield TextTable(headings, rotations)
 
 
-def _when(at: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
-    """Returns when a peak is: #13 0.244 s; without the trajectory where there is only one."""
-    if at is None:
+def _peak_time(peak: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
+    """Tells when a peak is: #13 0.244 s; without the trajectory where there is only one."""
+    if peak is None:
         return ""
-    alone = "count" not in dataset and (len(dataset["shape"]) < 3 or dataset["shape"][0] == 1)
-    when = f"row {at['row']}" if at["time"] is None else f"{at['time']:.3f} s"
-    return when if alone else f"#{at['trajectory']} {when}"
+    single = "count" not in dataset and (len(dataset["shape"]) < 3 or dataset["shape"][0] == 1)
+    text = f"row {peak['row']}" if peak["time"] is None else f"{peak['time']:.3f} s"
+    return text if single else f"#{peak['trajectory']} {text}"
