@@ -614,7 +614,7 @@ def test_a_figure_has_everything_in_its_units(trajcli, folder):
             close(b.values, np.degrees(a.values))
             close(b.time, a.time * 1e3)
             if a.quantity == "position":
-                close(b.recorded, JOINTS, rtol=1e-12, atol=1e-12)
+                close(b.recording, JOINTS, rtol=1e-12, atol=1e-12)
                 close(b.bounds.upper, np.degrees(a.bounds.upper))
                 close(b.bounds.lower, np.degrees(a.bounds.lower))
         for a, b in zip(si.peaks(files.report), other.peaks(files.report), strict=True):

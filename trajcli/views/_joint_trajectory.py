@@ -12,16 +12,21 @@ from trajcli.errors import InputError, Note, Report
 from trajcli.files.recording import Array, Recording
 from trajcli.views.recordings import find_quantities, first_part
 
+# Numbers that YAML 1.1 takes for texts, as they have an exponent and no point: 1e-05.
 _NO_POINT = re.compile(r"(?<![.\d])(\d)e")
 _FIELDS = {"position": "positions", "velocity": "velocities", "acceleration": "accelerations"}
 
 
-def fields_of(batch: Recording, owners: Iterable[Recording], report: Report) -> dict[str, str]:
-    """Returns which array each field of a point has. Raises InputError for what is not one
-    trajectory of joints with their times, as where ``owners`` of its arrays have rotations."""
+def point_fields(batch: Recording, owners: Iterable[Recording], report: Report) -> dict[str, str]:
+    """Assigns an array to each field of a point.
+
+    Raises InputError for what is not one trajectory of joints with their times, as where ``owners``
+    of its arrays have rotations.
+    """
     stored, path = find_quantities(batch)[0], batch.file.path
     joints = ",".join(f"joint{k + 1}" for k in range(batch.shape[2]))
-    faults = {  # what is found, and the way out
+    # By what is wrong: whether it is, and the way out.
+    faults = {
         "several trajectories": (len(batch) > 1, f"--episodes {batch.numbers[0]} picks one"),
         "rotations": (
             any(x.rotations or x.holds_rotations for x in owners),
@@ -41,9 +46,12 @@ def fields_of(batch: Recording, owners: Iterable[Recording], report: Report) -> 
     return {_FIELDS[quantity]: name for quantity, name in stored.items() if quantity in _FIELDS}
 
 
-def document(batch: Recording, rows: Mapping[str, Array], times: Array, as_json: bool) -> str:
-    """Returns a JointTrajectory of rows [T, D] by field at times [T], with a line for each point;
-    numbers read back as the same numbers. Raises InputError for what no controller follows."""
+def point_document(batch: Recording, rows: Mapping[str, Array], times: Array, as_json: bool) -> str:
+    """Writes a JointTrajectory of rows [T, D] by field at times [T], with a line for each point.
+
+    Numbers have enough digits to read the same numbers back. Raises InputError for values and times
+    that no controller follows.
+    """
     nanoseconds = np.rint((times.astype(np.float64) - float(times[0])) * 1e9).astype(np.int64)
     finite = all(np.isfinite(values).all() for values in rows.values())
     if not finite or not (np.diff(nanoseconds) > 0).all():
@@ -54,7 +62,6 @@ def document(batch: Recording, rows: Mapping[str, Array], times: Array, as_json:
     for time, values in zip(nanoseconds.tolist(), lines, strict=True):
         stamp = {"sec": time // 10**9, "nanosec": time % 10**9}
         point = json.dumps({**dict(zip(rows, values, strict=True)), "time_from_start": stamp})
-        # to YAML 1.1, 1e-05 would be a text
         points.append(_NO_POINT.sub(r"\1.0e", point))
     joints = json.dumps(batch.joint_names)
     if as_json:

@@ -44,8 +44,8 @@ from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import TABLE_ROWS
 from trajcli.rotations.quaternions import TOLERANCE
 from trajcli.units import InputUnits, parse_time_unit
-from trajcli.views._actions import HELD, actions_of, commands_for, positions_alone
-from trajcli.views._joint_trajectory import document, fields_of
+from trajcli.views._actions import HELD_NOTE, compute_actions, make_commands, select_positions
+from trajcli.views._joint_trajectory import point_document, point_fields
 from trajcli.views._statistics import orientations
 from trajcli.views.recordings import (
     first_labels,
@@ -68,17 +68,18 @@ class Export:
         owners: the batch that holds each array, by the name of the array.
         types: those of the arrays, in native byte order; wider floats, which few programs
             read, become float64.
-        names: the names of the trajectories, or their numbers, which ``numbered`` tells.
-        timed: whether the file has the times of the rows.
-        to: the units that are written; ``units`` has those of each array, ``factors`` the numbers
-            that they are per SI.
+        names: the names of the trajectories, or their numbers: then ``has_numbers``.
+        has_times: whether the file has the times of the rows.
+        target: the units that are written; ``units`` has those of each array, ``factors`` how many
+            of them are one of SI.
         others: arrays that are not exported.
         form: how a table is written.
         commands: what positions become, where they are exported as actions, with rotations in
-            ``frame``. held: the last row has an action, too, which stays there.
+            ``frame``.
+        holds_last: whether the last row has an action, too, which stays there.
     """
 
-    form, held, frame = TableForm(), False, "world"
+    form, holds_last, frame = TableForm(), False, "world"
     commands: Commands | None = None
 
     def __init__(
@@ -93,35 +94,29 @@ class Export:
         self.others = others
         self.owners = {name: owner for owner in (batch, *companions) for name in owner.arrays}
         self.types: dict[str, np.dtype[Any]] = {}
-        self.to, self.units, self.factors = to, dict[str, str](), dict[str, Floats]()
+        self.target, self.units, self.factors = to, dict[str, str](), dict[str, Floats]()
         for name, owner in self.owners.items():
             self.factors[name], self.units[name] = units_to_show(owner, name, to)
             kind = owner.arrays[name].precision.newbyteorder("=")
             wide = kind == np.longdouble or (kind.kind != "f" and (self.factors[name] != 1).any())
             self.types[name] = np.dtype("f8") if wide else kind
         self.names = [batch.title(number) for number in numbers]
-        self.numbered, self.several = all(map(str.isdecimal, self.names)), len(numbers) > 1
-        self.timed = batch.clock is not None
+        self.has_numbers, self.several = all(map(str.isdecimal, self.names)), len(numbers) > 1
+        self.has_times = batch.clock is not None
 
     @property
     def written(self) -> list[str]:
         """The arrays that are written: those of the form's columns."""
         heads = self.headings()
-        named = {heads[k].partition("/")[0] for k in self.form.places(heads)}
+        named = {heads[k].partition("/")[0] for k in self.form.column_indices(heads)}
         return [name for name in self.types if name in named]
 
-    def leave_out_companions(self) -> None:
-        """Leaves the orientations beside positions out."""
-        self.owners = dict.fromkeys(self.batch.arrays, self.batch)
-        self.types = {name: self.types[name] for name in self.owners}
-        self.factors = {name: self.factors[name] for name in self.owners}
-
     def as_actions(self, kind: str, absolute: str | None, frame: str) -> Export:
-        """Returns the positions as actions, but for ``absolute`` dofs."""
-        beside = [owner for name, owner in self.owners.items() if name not in self.batch.arrays]
-        batch = positions_alone(self.batch, beside)
-        chosen = Export(batch, range(len(batch)), self.others, to=self.to)
-        chosen.commands, chosen.frame = commands_for(batch, kind, absolute), frame
+        """Turns the positions into actions, but for ``absolute`` dofs."""
+        others = [owner for name, owner in self.owners.items() if name not in self.batch.arrays]
+        batch = select_positions(self.batch, others)
+        chosen = Export(batch, range(len(batch)), self.others, to=self.target)
+        chosen.commands, chosen.frame = make_commands(batch, kind, absolute), frame
         facts: Any
         for facts in (chosen.owners, chosen.types, chosen.units, chosen.factors):
             facts["actions"] = facts.pop(*batch.arrays)
@@ -129,8 +124,8 @@ class Export:
 
     @property
     def lengths(self) -> Integers:
-        """How many rows, or actions, are written of each trajectory [B]."""
-        return self.batch.lengths - (self.commands is not None and not self.held)
+        """How many rows are written of each trajectory [B]; actions are one fewer, as steps are."""
+        return self.batch.lengths - (self.commands is not None and not self.holds_last)
 
     def axes(self, name: str) -> dict[str, int]:
         """The sizes of the axes of an array behind trajectory and row: dofs, or of orientations
@@ -142,17 +137,17 @@ class Export:
         last = {"quaternion" if name == ROTATIONS[0] else "axis": width}
         return {"rotation": bodies, **last} if bodies > 1 else last
 
-    def arrays_of(self, block: Recording) -> dict[str, Array]:
-        """Returns all arrays [b, rows, dofs] and their ``time`` [b, rows], in the units that are
+    def read_arrays(self, block: Recording) -> dict[str, Array]:
+        """Reads all arrays [b, rows, dofs] and their ``time`` [b, rows], in the units that are
         written; without any times, the row numbers. Actions have steps in place of times."""
-        times = self.stamps(block)[0] if self.form.stamps else block.times()
+        times = self.read_stamps(block)[0] if self.form.stamps else block.times()
         if times is None:
             times = np.broadcast_to(np.arange(block.rows), (len(block), block.rows))
-        elif self.to.time is not None:
-            times = times * self.to.time.per_si
-        self.form.require_apart(times)
+        elif self.target.time is not None:
+            times = times * self.target.time.per_si
+        self.form.require_distinct(times)
         if self.commands is not None:
-            times = np.diff(times) if self.timed else times[:, 1 - self.held :]
+            times = np.diff(times) if self.has_times else times[:, 1 - self.holds_last :]
         arrays = {"time": times}
         for name, factors in self.factors.items():
             rows = self._in_si(block, name)
@@ -164,29 +159,32 @@ class Export:
     def _in_si(self, block: Recording, name: str) -> Array:
         if self.commands is not None:
             values = block.input.read()
-            values = np.concatenate([values, values[:, -1:]], 1) if self.held else values
-            return actions_of(values, self.batch, self.commands, self.frame)
+            values = np.concatenate([values, values[:, -1:]], 1) if self.holds_last else values
+            return compute_actions(values, self.batch, self.commands, self.frame)
         rows = block if name in self.batch.arrays else self.owners[name].take(block.numbers)
         stored: Array = rows.arrays[name].read()
         return stored
 
-    def stamps(self, block: Recording) -> tuple[Array, str]:
-        """Returns the stamps [b, rows] as the source has them, and their unit. Raises InputError
-        where it has none."""
-        first, unit = block.start_stamps(skip_start=True) or (None, "")
+    def read_stamps(self, block: Recording) -> tuple[Array, str]:
+        """Reads the stamps [b, rows] as the source has them, and their unit.
+
+        Raises InputError where it has none.
+        """
+        first, unit = block.start_stamps(of_rows=True) or (None, "")
         if first is None:
-            what, found = "no stamps of a clock", "times from 0" if self.timed else "no times"
+            what, found = "no stamps of a clock", "times from 0" if self.has_times else "no times"
             hint = "leave it out: t is then the time as SOURCE has it"
             raise InputError(what, where=block.place_text(0), found=found, hint=hint)
         stamps = np.empty((len(block), block.rows), first.dtype)
-        for part, places in block.split_by_group():
-            assert part.own_clock is not None  # it has stamps
-            stamps[places] = part.own_clock.row_stamps()
+        for part, indices in block.by_part():
+            # Since there is a first stamp, every part has a clock.
+            assert part.own_clock is not None
+            stamps[indices] = part.own_clock.row_stamps()
         return stamps, unit
 
-    def poses(self, block: Recording) -> tuple[Array, Array] | None:
-        """Returns positions [b, rows, 3], of which there may be none [b, rows, 0], and quaternions
-        w, x, y, z [b, rows, R, 4]; None where there are no rotations.
+    def read_poses(self, block: Recording) -> tuple[Array, Array] | None:
+        """Reads positions [b, rows, 3], or none [b, rows, 0], and quaternions w, x, y, z
+        [b, rows, R, 4]; None where there are no rotations.
 
         Raises InputError for values that are no rotations.
         """
@@ -196,28 +194,34 @@ class Export:
         rotations, free = owner.rotations, owner.free_dofs
         rows = self._in_si(block, next(iter(owner.arrays)))
         quaternions, off = orientations(rows, rotations)
+        # Written so that NaN, which is no rotation, is found, too.
         if not (off <= TOLERANCE).all():
-            at, row, k = np.argwhere(~(off <= TOLERANCE))[0].tolist()
+            b, row, k = np.argwhere(~(off <= TOLERANCE))[0].tolist()
             raise InputError(
                 "not a rotation",
-                where=f"{owner.place_text(block.numbers[at])}, row {row}",
+                where=f"{owner.place_text(block.numbers[b])}, row {row}",
                 expected=f"{rotations[k]} of norm 1, up to {TOLERANCE:g}",
-                found=str(rows[at, row, list(rotations[k].dofs)].tolist()),
+                found=str(rows[b, row, list(rotations[k].dofs)].tolist()),
             )
-        placed = self.owners.get("position")
-        if len(free) != 3 and placed is not None and placed.shape[2] == 3:
+        # Three dofs next to the rotations are the position, or an array of that name is.
+        position = self.owners.get("position")
+        if len(free) != 3 and position is not None and position.shape[2] == 3:
             return self._in_si(block, "position"), quaternions
         return rows[..., free if len(free) == 3 else []], quaternions
 
     def headings(self, units: bool = False) -> list[str]:
-        """Returns t and quantity/dof, with ``units`` like t (s); first trajectory, of several."""
-        unit = self.stamps(self.batch.take([0]))[1] if units and self.form.stamps else ""
-        unit, time = unit or str(self.to.time or "s"), "dt" if self.commands else "t"
-        heads = {time: unit} if self.timed else {"row": ""}
+        """Names the columns of a table: t and quantity/dof, with ``units`` like t (s).
+
+        The first one is trajectory, where there are several.
+        """
+        unit = self.read_stamps(self.batch.take([0]))[1] if units and self.form.stamps else ""
+        unit, time = unit or str(self.target.time or "s"), "dt" if self.commands else "t"
+        heads = {time: unit} if self.has_times else {"row": ""}
         for name, owner in self.owners.items():
-            of_dofs = self.units[name].split(",")  # one for all, or one for each
+            # One unit is that of all dofs.
+            dof_units = self.units[name].split(",")
             for k, dof in enumerate(owner.dof_labels):
-                heads[f"{name}/{dof}"] = of_dofs[k % len(of_dofs)].strip("-")
+                heads[f"{name}/{dof}"] = dof_units[k % len(dof_units)].strip("-")
         texts = [f"{head} ({unit})" if units and unit else head for head, unit in heads.items()]
         return ["trajectory"] * self.several + texts
 
@@ -225,8 +229,10 @@ class Export:
 def select_trajectories(
     files: Files, source: str, repair: Repair, to: InputUnits = _IN_SI
 ) -> Export:
-    """Returns the trajectories to export, in units ``to``; raises InputError where there are none,
-    UsageError for units that they cannot be converted to."""
+    """Selects the trajectories to export, in units ``to``.
+
+    Raises InputError where there are none, UsageError for units that they cannot be converted to.
+    """
     batches = read_batches(files, [source], repair=repair)
     batch, others = whole_batch(batches)
     if batch is None or not len(batch) or not batch.shape[2]:
@@ -251,8 +257,8 @@ def select_trajectories(
 
 
 def require_kind(out: Path, to: InputUnits, form: TableForm, actions: bool) -> None:
-    """Raises UsageError where the ending of OUT is unknown, its library is absent, or it cannot be
-    in units ``to``, a table of this form, or have ``actions``."""
+    """Refuses with UsageError an OUT whose ending is unknown or whose library is absent, and one
+    that cannot be in units ``to``, a table of this form, or have ``actions``."""
     suffix, fixed = out.suffix.lower(), out.suffix.lower() in (".tum", *_MESSAGES)
     form.require(out)
     if (fixed and to != _IN_SI) or (suffix == ".rrd" and to.time is not None):
@@ -289,13 +295,13 @@ def write_export(chosen: Export, out: Path, overwrite: bool, files: Files) -> No
     """
     writer, description = _WRITERS.get(out.suffix.lower()), _describe(chosen, out)
     if out == _STDOUT:
-        # a reader that has closed the pipe has read enough
+        # A reader that has closed the pipe has read enough.
         with os_failures(Path("stdout")), suppress(BrokenPipeError):
-            _write_csv(chosen, sys.stdout.fileno(), _rows_of(chosen, out), files.report)
+            _write_csv(chosen, sys.stdout.fileno(), _make_job(chosen, out), files.report)
         return
     if writer is not None:
         with new_file(out, overwrite) as hidden:
-            writer(chosen, hidden, _rows_of(chosen, out), files.report)
+            writer(chosen, hidden, _make_job(chosen, out), files.report)
             files.sources.require_unchanged()
         return
     blocks = make_blocks(chosen.batch, chosen.lengths)
@@ -306,51 +312,51 @@ def write_export(chosen: Export, out: Path, overwrite: bool, files: Files) -> No
     )  # fmt: skip
 
 
-def _rows_of(chosen: Export, out: Path) -> Job[Block]:
-    """Returns the job that reads all trajectories in their order, whatever their lengths."""
+def _make_job(chosen: Export, out: Path) -> Job[Block]:
+    """Makes the job that reads all trajectories in their order, whatever their lengths."""
     numbers = np.arange(len(chosen.batch))
     blocks = (
         Block(begin=span.start, end=span.stop, group_recording=chosen.batch, numbers=numbers)
         for span in chosen.batch.spans()
     )
     description = Description({"trajectory": len(numbers)}, (), {})
-    return Job(out, description, blocks, lambda block: [(0, chosen.arrays_of(block.recording))])
+    return Job(out, description, blocks, lambda block: [(0, chosen.read_arrays(block.recording))])
 
 
 class _Columns:
     """Gathers the columns of a table, which has a row for each time of each trajectory, and writes
     many rows at once: names of trajectories where there are several, times, and all values."""
 
-    def __init__(self, chosen: Export, put: Callable[[list[Array]], object]) -> None:
-        self._chosen, self._put, self._waiting = chosen, put, list[list[Array]]()
-        self._places = chosen.form.places(chosen.headings())
+    def __init__(self, chosen: Export, write_rows: Callable[[list[Array]], object]) -> None:
+        self._chosen, self._write_rows, self._buffer = chosen, write_rows, list[list[Array]]()
+        self._indices = chosen.form.column_indices(chosen.headings())
 
     def write(self, span: Span, arrays: Mapping[str, Array], _: int) -> None:
         """Adds the arrays [b, rows, dofs] and times [b, rows] of some trajectories."""
         names, rows = self._chosen.names[span.begin : span.end], arrays["time"].shape[1]
         columns = [np.repeat(names, rows)] if self._chosen.several else []
         for values in arrays.values():
-            # without rows, their number does not say that of the columns
+            # A reshape to (rows, -1) would fail where there are no rows.
             columns += list(values.reshape(len(span) * rows, math.prod(values.shape[2:])).T)
-        self._waiting.append([columns[place] for place in self._places])
-        if sum(len(part[0]) for part in self._waiting) >= TABLE_ROWS:
+        self._buffer.append([columns[k] for k in self._indices])
+        if sum(len(part[0]) for part in self._buffer) >= TABLE_ROWS:
             self.finish()
 
     def finish(self) -> None:
-        """Writes what is left."""
-        if self._waiting:
-            self._put([np.concatenate(column) for column in zip(*self._waiting, strict=True)])
-        self._waiting = []
+        """Writes the rows that have been gathered."""
+        if self._buffer:
+            self._write_rows([np.concatenate(x) for x in zip(*self._buffer, strict=True)])
+        self._buffer = []
 
 
 def _write_csv(chosen: Export, path: Path | int, job: Job[Block], report: Report) -> None:
-    """Writes numbers with enough digits to read the same numbers back, unless the form says how
-    many, to a file or its descriptor."""
+    """Writes CSV with enough digits to read the same numbers back, unless the form says how many,
+    to a file or its descriptor."""
     form, heads = chosen.form, chosen.headings(units=True)
 
-    def put(columns: list[Array]) -> None:
-        for begin in range(0, len(columns[0]), TABLE_ROWS):
-            parts = [column[begin : begin + TABLE_ROWS] for column in columns]
+    def write_rows(columns: list[Array]) -> None:
+        for start in range(0, len(columns[0]), TABLE_ROWS):
+            parts = [column[start : start + TABLE_ROWS] for column in columns]
             cells = [
                 [*map(spreadsheet_text, x.tolist())] if x.dtype.kind == "U" else form.cells(x)
                 for x in parts
@@ -361,9 +367,9 @@ def _write_csv(chosen: Export, path: Path | int, job: Job[Block], report: Report
         separator = form.separator.replace("tab", "\t")
         writer = csv.writer(file, delimiter=separator, lineterminator="\n")
         if not form.no_heading:
-            places = form.places(chosen.headings())
-            writer.writerow(spreadsheet_text(heads[place]) for place in places)
-        columns = _Columns(chosen, put)
+            indices = form.column_indices(chosen.headings())
+            writer.writerow(spreadsheet_text(heads[k]) for k in indices)
+        columns = _Columns(chosen, write_rows)
         write_blocks(job, columns.write, report)
         columns.finish()
 
@@ -373,15 +379,15 @@ def _write_parquet(chosen: Export, path: Path, job: Job[Block], report: Report) 
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     writer = None
 
-    def put(columns: list[Array]) -> None:
+    def write_rows(columns: list[Array]) -> None:
         nonlocal writer
-        if chosen.several and chosen.numbered:
+        if chosen.several and chosen.has_numbers:
             columns[0] = columns[0].astype(np.int64)
-        table = arrow.table(columns, names=chosen.headings(units=chosen.to != _IN_SI))
+        table = arrow.table(columns, names=chosen.headings(units=chosen.target != _IN_SI))
         writer = writer or parquet.ParquetWriter(path, table.schema)
         writer.write_table(table)
 
-    columns = _Columns(chosen, put)
+    columns = _Columns(chosen, write_rows)
     try:
         write_blocks(job, columns.write, report)
         columns.finish()
@@ -391,25 +397,37 @@ def _write_parquet(chosen: Export, path: Path, job: Job[Block], report: Report) 
 
 
 def _write_rrd(chosen: Export, path: Path, job: Job[Block], report: Report) -> None:
-    """Writes a scalar series for each dof on the duration time line ``time``."""
+    """Writes a scalar series for each dof, and a transform for each rotation, on the duration time
+    line ``time``."""
     rerun = import_module("rerun")
     name = job.out.name
     recording = rerun.RecordingStream("trajcli", recording_id=name, send_properties=False)
 
-    def put(span: Span, arrays: Mapping[str, Array], _: int) -> None:
-        poses = chosen.poses(chosen.batch.take(slice(span.begin, span.end)))
+    def write_span(span: Span, arrays: Mapping[str, Array], _: int) -> None:
+        poses = chosen.read_poses(chosen.batch.take(slice(span.begin, span.end)))
         for k, name in enumerate(chosen.names[span.begin : span.end]):
-            place = [f"trajectory_{name}"] if chosen.several else []
+            parent = [f"trajectory_{name}"] if chosen.several else []
             times = arrays["time"][k]
-            if chosen.commands is not None and chosen.timed:
-                times = np.cumsum(times)  # those of the rows that the actions lead to
-            line = {"duration" if chosen.timed else "sequence": times}
-            clock = rerun.TimeColumn("time" if chosen.timed else "row", **line)
+            # The steps of actions sum up to the times of the rows that they lead to.
+            if chosen.commands is not None and chosen.has_times:
+                times = np.cumsum(times)
+            line = {"duration" if chosen.has_times else "sequence": times}
+            clock = rerun.TimeColumn("time" if chosen.has_times else "row", **line)
             if poses is not None:
-                _log_poses(recording, rerun, clock, place, *(part[k] for part in poses))
+                positions, quaternions = poses[0][k], poses[1][k]
+                bodies = quaternions.shape[1]
+                for body in range(bodies):
+                    # Only a single body has a position. rerun takes quaternions x, y, z, w.
+                    columns = rerun.Transform3D.columns(
+                        translation=positions if bodies == 1 and positions.shape[1] else None,
+                        quaternion=quaternions[:, body, [1, 2, 3, 0]],
+                    )
+                    name = f"pose_{body}" if bodies > 1 else "pose"
+                    entity = rerun.new_entity_path([*parent, name])
+                    recording.send_columns(entity, indexes=[clock], columns=columns)
             for array, owner in chosen.owners.items():
                 for i, dof in enumerate(owner.dof_labels):
-                    entity = rerun.new_entity_path([*place, array, dof])
+                    entity = rerun.new_entity_path([*parent, array, dof])
                     series = rerun.SeriesLines(names=f"{array}/{dof}")
                     recording.log(entity, series, static=True)
                     scalars = arrays[array][k, :, i].astype(np.float64)
@@ -418,47 +436,31 @@ def _write_rrd(chosen: Export, path: Path, job: Job[Block], report: Report) -> N
 
     try:
         recording.save(path)
-        write_blocks(job, put, report)
+        write_blocks(job, write_span, report)
         recording.flush()
     finally:
         recording.disconnect()
-
-
-def _log_poses(
-    recording: Any, rerun: Any, clock: Any, place: Sequence[str], positions: Array, turns: Array
-) -> None:
-    """Writes positions [rows, 3], or none, and quaternions w, x, y, z [rows, R, 4] as transforms.
-
-    Only a single body has a position.
-    """
-    for k in range(turns.shape[1]):
-        body = [f"pose_{k}"] if turns.shape[1] > 1 else ["pose"]
-        single = positions.shape[1] and len(body) == turns.shape[1]
-        columns = rerun.Transform3D.columns(
-            translation=positions if single else None, quaternion=turns[:, k, [1, 2, 3, 0]]
-        )
-        entity = rerun.new_entity_path([*place, *body])
-        recording.send_columns(entity, indexes=[clock], columns=columns)
 
 
 def _write_tum(chosen: Export, path: Path, job: Job[Block], report: Report) -> None:
     """Writes lines "timestamp tx ty tz qx qy qz qw" (J. Sturm et al., "A benchmark for the
     evaluation of RGB-D SLAM systems", 2012), with the stamps of the source in seconds."""
     bodies = max(len(owner.rotations) for owner in chosen.owners.values())
-    if bodies != 1 or chosen.several or not chosen.timed:
+    if bodies != 1 or chosen.several or not chosen.has_times:
         raise InputError(
             "not what a TUM trajectory holds",
             where=str(chosen.batch.file.path),
             expected="one trajectory of one rotation with its times",
-            found=f"{len(chosen.names)} of {bodies}{'' if chosen.timed else ', without times'}",
+            found=f"{len(chosen.names)} of {bodies}{'' if chosen.has_times else ', without times'}",
             hint="--episodes 0 picks the first"
             if chosen.several
             else "--rotation WHICH=FORM names one, --dt SECONDS a step",
         )
 
-    def put(_: Span, arrays: Mapping[str, Array], __: int) -> None:
-        times, poses = arrays["time"][0].astype(np.float64), chosen.poses(chosen.batch)
-        assert poses is not None  # there is a rotation
+    def write_span(_: Span, arrays: Mapping[str, Array], __: int) -> None:
+        times, poses = arrays["time"][0].astype(np.float64), chosen.read_poses(chosen.batch)
+        assert poses is not None
+        # Times count from the first row; a TUM file has the stamps of the source.
         if (stamps := chosen.batch.start_stamps()) is not None:
             unit = parse_time_unit(stamps[1])
             times = times - times[0] + float(stamps[0][0]) / (unit.per_si if unit else 1.0)
@@ -469,19 +471,19 @@ def _write_tum(chosen: Export, path: Path, job: Job[Block], report: Report) -> N
             file.write("# timestamp tx ty tz qx qy qz qw\n")
             file.writelines(" ".join(map(repr, row)) + "\n" for row in rows.tolist())
 
-    write_blocks(job, put, report)
+    write_blocks(job, write_span, report)
 
 
 def _write_joint_trajectory(chosen: Export, path: Path, job: Job[Block], report: Report) -> None:
     """Writes a trajectory_msgs/JointTrajectory, as YAML or JSON."""
     batch, as_json = chosen.batch, job.out.suffix.lower() == ".json"
-    fields = fields_of(batch, chosen.owners.values(), report)
+    fields = point_fields(batch, chosen.owners.values(), report)
 
-    def put(_: Span, arrays: Mapping[str, Array], __: int) -> None:
+    def write_span(_: Span, arrays: Mapping[str, Array], __: int) -> None:
         rows = {field: arrays[name][0] for field, name in fields.items()}
-        path.write_text(document(batch, rows, arrays["time"][0], as_json), encoding="utf-8")
+        path.write_text(point_document(batch, rows, arrays["time"][0], as_json), encoding="utf-8")
 
-    write_blocks(job, put, report)
+    write_blocks(job, write_span, report)
 
 
 _MESSAGES = dict.fromkeys((".yaml", ".yml", ".json"), _write_joint_trajectory)
@@ -493,10 +495,10 @@ _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")
 
 
 def _arrays(chosen: Export, description: Description, block: Block) -> Results:
-    """Returns the arrays of a block as integrate writes them."""
-    arrays = chosen.arrays_of(block.recording)
+    """Computes the arrays of a block in the form in which integrate writes them."""
+    arrays = chosen.read_arrays(block.recording)
     if any(variable.name == "start_stamp" for variable in description.variables):
-        # times count from the stamp of the first row
+        # The stamp of the first row is written, and times count from it.
         arrays["time"] = arrays["time"] - arrays["time"][:, :1]
     for name in chosen.types:
         shape = arrays[name].shape
@@ -504,7 +506,7 @@ def _arrays(chosen: Export, description: Description, block: Block) -> Results:
     if chosen.commands is not None:
         first = block.recording.input.select(range(len(block)), range(1)).read()[:, 0]
         arrays[_START], steps = first * chosen.factors["actions"], arrays.pop("time")
-        arrays |= {"dt": steps} if chosen.timed and chosen.batch.step is None else {}
+        arrays |= {"dt": steps} if chosen.has_times and chosen.batch.step is None else {}
     return [(0, arrays)]
 
 
@@ -520,12 +522,13 @@ def _describe(chosen: Export, out: Path) -> Description:
         labels = {"units": unit} if unit else {}
         variables.append(Variable(name, (*ROWS[:2], *axes), dtype, labels))
         sizes |= axes
-    unit = str(chosen.to.time or "s")
-    if chosen.commands is not None and out.suffix.lower() != ".npy":  # which has one array
+    unit = str(chosen.target.time or "s")
+    # Start rows and steps go with actions, except into a .npy, which has one array.
+    if chosen.commands is not None and out.suffix.lower() != ".npy":
         variables.append(replace(variables[0], name=_START, dims=("trajectory", *axes)))
-        if chosen.timed and step is None:
+        if chosen.has_times and step is None:
             variables.append(Variable("dt", ROWS[:2], np.dtype("f8"), {"units": unit}))
-    elif chosen.timed:
+    elif chosen.has_times:
         shared = step is not None or len(lengths) == 1
         variables.append(time_variable(shared, unit=unit))
         variables += stamp_variables(batch.start_stamps(skip_start=True))
@@ -542,7 +545,7 @@ def _describe(chosen: Export, out: Path) -> Description:
     names: list[str] | None = chosen.names
     if len(numbers) > 1:
         names = [f"trajectory_{name}" if name.isdecimal() else name for name in chosen.names]
-    elif chosen.numbered:
+    elif chosen.has_numbers:
         names = None
     return describe_output(
         numbers,
@@ -559,38 +562,48 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
 
     Frame k of an episode has row k of its trajectory; a further row, the state after the last
     action, has no frame. Raises InputError where the trajectories do not match the episodes or the
-    data set is no LeRobot one, OutputError where OUT is not new or cannot be written; OUT is then
+    data set is not of LeRobot, OutputError where OUT is not new or cannot be written; OUT is then
     as it was.
     """
     if os.path.lexists(out) or Path(os.path.realpath(out)).is_relative_to(folder.resolve()):
         what = "not a new folder outside of DIR"
         raise OutputError(what, where=str(out), hint="another name: no folder is ever replaced")
+    # Features have the same dofs: orientations are left out.
     if chosen.commands is None:
-        chosen.leave_out_companions()  # its features are of the same dofs
+        chosen.owners = dict.fromkeys(chosen.batch.arrays, chosen.batch)
+        chosen.types = {name: chosen.types[name] for name in chosen.owners}
+        chosen.factors = {name: chosen.factors[name] for name in chosen.owners}
     copy = LeRobotCopy(files, folder)
     if taken := sorted(copy.names.intersection(f"trajcli.{name}" for name in chosen.types)):
         what = "features there already"
         raise InputError(what, where=str(folder), found=", ".join(taken))
-    frames, count = _frames(chosen, copy), len(chosen.numbers)
-    files.report.add_notes(*([HELD] if chosen.held else []))
+    frames, count = _assign_frames(chosen, copy), len(chosen.numbers)
+    files.report.add(*([HELD_NOTE] if chosen.holds_last else []))
     with os_failures(out), HiddenFolder(out, overwrite=False) as hidden:
-        features = _features(chosen, frames, hidden.path)
+        # All frames of a feature [frames, D] are mapped from a file, since they may be more than
+        # the memory holds.
+        shape, features = (max(part.stop for part in frames), chosen.batch.shape[2]), {}
+        for k, (name, dtype) in enumerate(chosen.types.items()):
+            path = hidden.path / str(k)
+            path.touch()
+            reserve(path, shape[0] * shape[1] * dtype.itemsize)
+            features[f"trajcli.{name}"] = np.memmap(path, dtype, "r+", shape=shape)
 
-        def put(span: Span, arrays: Mapping[str, Array], _: int) -> None:
+        def write_span(span: Span, arrays: Mapping[str, Array], _: int) -> None:
             for name in chosen.types:
                 values = features[f"trajcli.{name}"]
                 for part, rows in zip(frames[span.begin : span.end], arrays[name], strict=True):
                     values[part] = rows[: part.stop - part.start]
 
-        write_blocks(_rows_of(chosen, out), put, files.report)
+        write_blocks(_make_job(chosen, out), write_span, files.report)
         copy.features, copy.dofs = features, chosen.batch.joint_names
         copy.write(hidden.data, partial(files.report.on_progress, count, count))
         files.sources.require_unchanged()
         hidden.publish()
 
 
-def _frames(chosen: Export, copy: LeRobotCopy) -> list[slice]:
-    """Returns the frames of each trajectory.
+def _assign_frames(chosen: Export, copy: LeRobotCopy) -> list[slice]:
+    """Assigns the frames of an episode to each trajectory.
 
     Trajectories named episode_3, … belong to these episodes, others to the episodes in order.
     """
@@ -607,9 +620,10 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> list[slice]:
         )
     frames = [episodes[k] for k in order]
     counts = [part.stop - part.start for part in frames]
+    # One more row than frames, in most trajectories, is the state after the last action.
     rows = batch.lengths.tolist()
     more = mode(length - count for length, count in zip(rows, counts, strict=True)) == 1
-    chosen.held = more == 0 and chosen.commands is not None
+    chosen.holds_last = more == 0 and chosen.commands is not None
     expected = "a row for each of {} frames"
     if more:
         expected += ", and one for the state after them"
@@ -624,15 +638,3 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> list[slice]:
         if length != count + more
     )
     return frames
-
-
-def _features(chosen: Export, frames: Sequence[slice], folder: Path) -> dict[str, Any]:
-    """Returns empty rows of all frames by feature, mapped from files, [frames, D]."""
-    shape = max(part.stop for part in frames), chosen.batch.shape[2]
-    features = {}
-    for k, (name, dtype) in enumerate(chosen.types.items()):
-        path = folder / str(k)
-        path.touch()
-        reserve(path, shape[0] * shape[1] * dtype.itemsize)
-        features[f"trajcli.{name}"] = np.memmap(path, dtype, "r+", shape=shape)
-    return features

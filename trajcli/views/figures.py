@@ -33,11 +33,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
            "#332288", "#882255", "#44AA99", "#AA4499", "#999933", "#117733", "#888888")  # fmt: skip
 """The palette of M. Okabe and K. Ito, which colour-blind readers tell apart; without the yellow,
 which is too faint on paper. For a second arm, muted colours of P. Tol."""
+# Files and commands are told apart by dashes, as are dofs beyond the number of colours.
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 _STEPS = {"": "default", "into": "steps-pre", "out of": "steps-post"}
 _RED, _DARK = "#C00000", "#444444"
 _BINS = 40
-# The height of the tallest bar of a histogram, as a share of a row.
+# The height of the tallest bar of a histogram, as a share of the row of its dof.
 _BAR = 0.86
 _LIMIT = {"color": _RED, "lw": 1.2}
 _MEDIAN = {"color": _DARK, "lw": 1.2}
@@ -48,8 +49,9 @@ _TITLE_TRAJECTORIES, _TITLE_FILES = 6, 3
 # Inches: the text width of a page of two columns.
 _WIDTH = 7.0
 _PER_INCH = {"in": 1.0, "cm": 2.54, "mm": 25.4}
+# Inches: smaller figures have no room for a panel, larger ones exhaust the memory.
 _LEAST_SIDE, _MOST_SIDE = 1.0, 40.0
-# Inches of a panel, below which what stands along its side would overlap.
+# Inches: the labels along the side of lower panels would overlap.
 _LOW_PANEL = 0.85
 # The largest share of a figure's height that a legend takes, and the sizes of its letters.
 _LEGEND_SHARE, _LETTERS = 0.4, (8, 7, 6, 5)
@@ -71,12 +73,13 @@ _SETTINGS = {
     "savefig.dpi": 200,
     "backend": "Agg",
 }
+# Metadata that would differ from run to run is left out.
 _UNDATED: dict[str, dict[str, None]] = {
     ".png": {"Software": None},
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-# A label of the legend, and the style of the line or mark beside it.
+# A label of the legend, and the style of its line or mark.
 _LegendEntry = tuple[str, Mapping[str, Any]]
 
 
@@ -91,7 +94,7 @@ def require_matplotlib() -> Any:
     """Imports matplotlib; raises UsageError with the line that installs it."""
     if "MPLCONFIGDIR" not in os.environ:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matplotlib"
-        # without a list of fonts matplotlib would write one into the home directory
+        # Without a list of fonts matplotlib would write one into the home directory.
         if not any(cache.glob("fontlist*.json")):
             folder = tempfile.mkdtemp(prefix="trajcli-matplotlib-")
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -105,12 +108,12 @@ def require_matplotlib() -> Any:
 
 
 def settings(matplotlib: Any) -> Any:
-    """Returns a context in which matplotlib has these settings, whatever the user's are."""
+    """Makes a context in which matplotlib has these settings, whatever the user's are."""
     return matplotlib.rc_context({**matplotlib.rcParamsDefault, **_SETTINGS})
 
 
 def parse_size(text: str) -> tuple[float, float]:
-    """Returns the inches of 3.5x2.6in, 9x6.5cm or 90x65mm; raises UsageError for others."""
+    """Parses 3.5x2.6in, 9x6.5cm or 90x65mm into inches; raises UsageError for others."""
     match = re.fullmatch(r"([0-9.]+) ?[x×] ?([0-9.]+) ?(in|cm|mm)", text.strip())
     with contextlib.suppress(ValueError):
         sides = [float(side) / _PER_INCH[match[3]] for side in match.group(1, 2)] if match else []
@@ -121,35 +124,37 @@ def parse_size(text: str) -> tuple[float, float]:
 
 
 def save(figure: Any, path: Path, suffix: str, inches: tuple[float, float] | None) -> None:
-    """Writes a figure of this size in the format of ``suffix``, whatever the file is called.
-
-    Above low panels their quantity stands in a line of its own.
-    """
+    """Writes a figure of this size in the format of ``suffix``, whatever the file is called."""
     kind = suffix.lower()
     if inches is not None:
         figure.set_size_inches(inches)
+    # The quantity of a low panel is written above it, where its side has no room.
     for axis in figure.axes:
         low = axis.get_position().height * figure.get_figheight() < _LOW_PANEL
         if low and axis.get_ylabel() and not axis.get_title(loc="left"):
             axis.set_title(axis.get_ylabel().replace("\n", " "), loc="left", pad=2, fontsize=7)
             axis.set_ylabel("")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # letters that no font has: the figure shows boxes
+        # Letters that no font has are shown as boxes, without a warning.
+        warnings.simplefilter("ignore")
         if figure.legends:
             _fit_legend(figure, inches is None)
         figure.savefig(path, format=kind[1:], metadata=_UNDATED[kind])
 
 
 def _fit_legend(figure: Any, grows: bool) -> None:
-    """Gives a legend the largest letters and the most columns with which it fits the figure, which
-    ``grows`` with it; entries for which a figure is too small are left out and counted."""
+    """Gives a legend the largest letters and the most columns with which it fits the figure.
+
+    grows: the figure takes the height of the legend; otherwise the entries for which it is too
+    small are left out and counted.
+    """
     old = legend = figure.legends[0]
     wide, tall = 0.97 * figure.bbox.width, figure.bbox.height
     texts = [old.get_title(), *old.get_texts()]
     title, *labels = [text.get_text() for text in texts]
     longest = max(texts, key=lambda text: len(text.get_text()))
     letter = longest.get_window_extent().width / max(1, len(longest.get_text())) / _LETTERS[0]
-    # columns as even as can be, at most six
+    # At most six columns, which are filled as evenly as possible.
     count = max(1, len(labels))
     even = sorted({-(-count // rows) for rows in range(-(-count // 6), count + 1)})
     halves = [count >> k for k in range(count.bit_length())]
@@ -181,12 +186,12 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     The later trajectories are fainter.
     """
     stacked, dofs = list(line_panels(lines)), sorted({dof for x in lines for dof in x.dofs})
-    # what is dashed in its own way: states before commands
+    # Each file, and states and commands of it, have dashes of their own: states come first.
     kinds = sorted({(k in x.commands, x.source) for x in lines for k in range(len(x.dofs))})
     by_file = len(sources) > 1 and len(dofs) == 1 and not kinds[-1][0]
     names = list(dict.fromkeys(line.trajectory for line in lines))
-    # later trajectories are fainter
     opacity = dict(zip(names, np.linspace(1.0, 0.3, len(names)).tolist(), strict=True))
+    # A panel of a single dof that follows the panel of its quantity is lower.
     small = [k > 0 and stacked[k - 1][0] == panel[0] for k, panel in enumerate(stacked)]
     figure, axes = _new_figure([0.6 if alone else 1.55 for alone in small], 1, sharex=True)
     for axis, alone, (quantity, members, shown) in zip(axes, small, stacked, strict=True):
@@ -196,20 +201,21 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
                 if number not in shown:
                     continue
                 colour = _colour(line.source if by_file else number)
-                dashes = _dashes(kinds.index((i in line.commands, line.source)), number)
-                if line.recorded is not None:
-                    axis.plot(line.time, line.recorded[:, i], ".", color=colour, markersize=3.0,
+                if line.recording is not None:
+                    axis.plot(line.time, line.recording[:, i], ".", color=colour, markersize=3.0,
                               markeredgewidth=0, alpha=0.5, zorder=1.5,
                               gid=f"recorded/{name}")  # fmt: skip
-                axis.plot(line.time, line.values[:, i], color=colour, linewidth=width,
-                          linestyle=dashes, alpha=opacity[line.trajectory],
-                          drawstyle=_STEPS[line.held], gid=f"{quantity}/{name}")  # fmt: skip
-                if (binds := line.binds(line.values)[:, i]).any():
-                    lone = binds & (np.convolve(binds, np.ones(3), "same") < 2)
-                    axis.plot(line.time, np.where(binds, line.values[:, i], np.nan), ls=dashes,
-                              **_AT_LIMIT | {"color": colour}, markevery=lone,
-                              alpha=opacity[line.trajectory], drawstyle=_STEPS[line.held],
-                              gid=f"at its limit/{name}")  # fmt: skip
+                dashes = _dashes(kinds.index((i in line.commands, line.source)), number)
+                style = {"ls": dashes, "alpha": opacity[line.trajectory],
+                         "drawstyle": _STEPS[line.hold], "color": colour}  # fmt: skip
+                values, gid = line.values[:, i], f"{quantity}/{name}"
+                axis.plot(line.time, values, linewidth=width, gid=gid, **style)
+                if (binding := line.find_binding(line.values)[:, i]).any():
+                    # Rows whose neighbours are not at the limit need a mark, since they have no
+                    # line.
+                    lone = binding & (np.convolve(binding, np.ones(3), "same") < 2)
+                    axis.plot(line.time, np.where(binding, values, np.nan), markevery=lone,
+                              gid=f"at its limit/{name}", **_AT_LIMIT | style)  # fmt: skip
         _draw_limits(axis, members, shown)
         units = ", ".join(dict.fromkeys(line.unit for line in members if line.unit))
         name = f", {_plain(dict(dofs)[min(shown)])}" if alone else ""
@@ -219,23 +225,23 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     axes[-1].set_xlabel(f"time ({clock})" if clock else "row")
     figure.align_ylabels(axes)
     if title is None:
-        which = "trajectory" if len(names) == 1 else "trajectories"
-        files = join_names(short_labels(sources), _TITLE_FILES)
-        title = f"{files}, {which} {join_names(names, _TITLE_TRAJECTORIES)}"
+        noun = "trajectory" if len(names) == 1 else "trajectories"
+        files = listed(short_labels(sources), _TITLE_FILES)
+        title = f"{files}, {noun} {listed(names, _TITLE_TRAJECTORIES)}"
     entries: list[_LegendEntry] = [
         (name, {"color": _DARK if by_file else _colour(number), "ls": _dashes(0, number)})
         for number, name in dofs
     ]
-    for k, (told, source) in enumerate(kinds if len(kinds) > 1 else ()):
+    for k, (command, source) in enumerate(kinds if len(kinds) > 1 else ()):
         words = [short_labels(sources)[source]] if len(sources) > 1 else []
-        words += ["command" if told else "state"] if len(kinds) > len(sources) else []
+        words += ["command" if command else "state"] if len(kinds) > len(sources) else []
         colour = _colour(source) if by_file else _DARK
         entries.append((", ".join(words), {"color": colour, "ls": _dashes(k, 0)}))
     if bound := [line.binding_rows for line in lines if line.binding_rows.any()]:
-        alone = len(names) == len(sources) == len(set(map(len, bound))) == 1
-        share = f" ({100 * np.logical_or.reduce(bound).mean():.0f} % of the rows)" if alone else ""
+        single = len(names) == len(sources) == len(set(map(len, bound))) == 1
+        share = f" ({100 * np.logical_or.reduce(bound).mean():.0f} % of the rows)" if single else ""
         entries.append((f"at its limit{share}", _AT_LIMIT | {"marker": ""}))
-    # of many trajectories the legend has the first and the last
+    # Of many trajectories the legend has the first and the last.
     faint = names if len(names) <= _LEGEND_ENTRIES else [names[0], names[-1]]
     for name in faint if len(names) > 1 else ():
         entries.append((f"trajectory {name}", {"color": _DARK, "alpha": opacity[name]}))
@@ -253,14 +259,16 @@ def _draw_limits(axis: Any, members: Sequence[Line], shown: set[int]) -> None:
         if number in shown
     }
     low, high = axis.get_ylim()
-    reach = high - low  # limits further away would flatten the lines, and are not drawn
-    near = [edge for band in bands.values() for edge in band if low - reach <= edge <= high + reach]
-    low = min([low, *(edge - 0.05 * reach for edge in near)])
-    high = max([high, *(edge + 0.05 * reach for edge in near)])
+    # Limits further away than the lines are high would flatten these, and are not drawn.
+    reach = high - low
+    ends = low - reach, high + reach
+    edges = [edge for band in bands.values() for edge in band if ends[0] <= edge <= ends[1]]
+    low = min([low, *(edge - 0.05 * reach for edge in edges)])
+    high = max([high, *(edge + 0.05 * reach for edge in edges)])
     for lower, upper in sorted(set(bands.values())):
         axis.axhspan(max(lower, low), min(upper, high), color=_DARK, alpha=0.035, lw=0,
                      zorder=0)  # fmt: skip
-    for edge in sorted(set(near)):
+    for edge in sorted(set(edges)):
         owners = [number for number, band in bands.items() if edge in band]
         shade = _colour(owners[0]) if 1 == len(owners) < len(bands) else _DARK
         axis.axhline(edge, color=shade, lw=0.9, ls=(0, (6, 3)), zorder=1)
@@ -272,13 +280,13 @@ def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[PlotSource], title: str
     if len(sources) > 1:
         what, names = "a histogram shows one file", ", ".join(short_labels(sources))
         raise UsageError(what, where="SOURCE", expected="one file", found=names)
-    shown = [members for group in panels(peaks).values() for members in group]
-    columns = 2 if len(shown) > 1 else 1
+    members = [member for group in panels(peaks).values() for member in group]
+    columns = 2 if len(members) > 1 else 1
     tallest = max(len(quantity.dofs) for quantity in peaks)
-    figure, axes = _new_figure([0.9 + 0.2 * tallest] * -(-len(shown) // columns), columns)
-    for axis, quantity in zip(axes, shown, strict=False):
-        _peak_panel(axis, quantity)
-    for axis in axes[len(shown) :]:
+    figure, axes = _new_figure([0.9 + 0.2 * tallest] * -(-len(members) // columns), columns)
+    for axis, quantity in zip(axes, members, strict=False):
+        _draw_peaks(axis, quantity)
+    for axis in axes[len(members) :]:
         axis.set_visible(False)
     limited = any(quantity.bounds is not None for quantity in peaks)
     limits: list[_LegendEntry] = [("limit", _LIMIT)] if limited else []
@@ -315,7 +323,7 @@ def draw_score(tables: Mapping[str, ScoreTable], name: str, title: str) -> Any:
     return figure
 
 
-def _peak_panel(axis: Any, peaks: Peaks) -> None:
+def _draw_peaks(axis: Any, peaks: Peaks) -> None:
     """Draws a row of bars for each dof, all to one scale, with its limits as marks across the row.
 
     Each trajectory counts with both ends of its positions, or with its largest magnitude.
@@ -335,11 +343,12 @@ def _peak_panel(axis: Any, peaks: Peaks) -> None:
         for limit in limits if signed else {abs(limit) for limit in limits}:
             if np.isfinite(limit):
                 axis.plot([limit] * 2, [row, row + _BAR], **_LIMIT, zorder=5, gid="limit")
-    room = 2 * (high - low)  # limits further away are not shown
+    # Limits further away than twice the range are not shown.
+    room = 2 * (high - low)
     left, right = axis.get_xlim()
     axis.set_xlim(max(left, low - room) if signed else 0.0, min(right, high + room))
-    what = "least and largest position" if signed else f"peak |{quantity}|"
-    axis.set_xlabel(f"{what} {_unit_text(peaks.unit)}".strip())
+    text = "least and largest position" if signed else f"peak |{quantity}|"
+    axis.set_xlabel(f"{text} {_unit_text(peaks.unit)}".strip())
     axis.set_yticks(list(rows), [_plain(name) for _, name in peaks.dofs], va="bottom")
     axis.set_ylim(-0.1, len(rows))
     axis.tick_params(axis="y", length=0)
@@ -347,28 +356,28 @@ def _peak_panel(axis: Any, peaks: Peaks) -> None:
 
 
 def _caption(axis: Any, count: int, remark: str) -> None:
-    """Writes above a panel how many trajectories it shows."""
+    """Writes the number of trajectories of a panel above it."""
     text = f"{count} trajector{'y' if count == 1 else 'ies'}{remark}"
     axis.set_title(text, loc="left", color=_DARK, pad=3, fontsize=7)
 
 
 def _edges(low: float, high: float, bounds: Bounds | None, i: int) -> Floats:
-    """Returns bins of one width, except at limits, which no bar may straddle."""
+    """Computes bins of one width, except at limits, which no bar may straddle."""
     edges = np.linspace(low, np.nextafter(high, np.inf), _BINS + 1)
     if bounds is None:
         return edges
     room = bounds.slack * float(bounds.size[i])
-    # a value within rounding of a limit counts as within
+    # A value that exceeds a limit by rounding counts as within it.
     cuts = np.array([bounds.lower[i] - room, np.nextafter(bounds.upper[i] + room, np.inf)])
-    half = 0.5 * (high - low) / _BINS
-    near = np.abs(edges[:, None] - cuts).min(1) <= half
-    near[[0, -1]] = False
-    inside = cuts[(low < cuts) & (cuts < edges[-1])]
-    return np.unique(np.concatenate([edges[~near], inside]))
+    # A limit takes the place of the edge that is nearest to it.
+    replaced = np.abs(edges[:, None] - cuts).min(1) <= 0.5 * (high - low) / _BINS
+    replaced[[0, -1]] = False
+    cuts = cuts[(low < cuts) & (cuts < edges[-1])]
+    return np.unique(np.concatenate([edges[~replaced], cuts]))
 
 
 def _new_figure(heights: Sequence[float], columns: int, **options: Any) -> tuple[Any, list[Any]]:
-    """Returns a figure of rows of panels that are so many inches tall, and its axes."""
+    """Makes a figure of rows of panels that are so many inches tall; returns it and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -388,20 +397,18 @@ def _finish(figure: Any, title: str, entries: Sequence[_LegendEntry]) -> None:
 
 
 def _colour(number: int) -> str:
-    """Returns the colour of a dof."""
     return COLOURS[number % len(COLOURS)]
 
 
 def _dashes(kind: int, number: int) -> Any:
-    """Returns dashes that tell files and commands apart, and dofs beyond the number of colours."""
     return _DASHES[(kind + number // len(COLOURS)) % len(_DASHES)]
 
 
 def _unit_text(unit: str) -> str:
-    """Returns rad/s^2 as (rad/s²)."""
+    """Writes rad/s^2 as (rad/s²)."""
     return f"({_plain(unit).replace('^2', '²').replace('^3', '³')})" if unit else ""
 
 
 def _plain(text: str) -> str:
-    """Returns a text without what matplotlib would typeset as mathematics, omit or not draw."""
-    return decode_text(text).replace("$", r"\$").lstrip("_") or text
+    """Escapes what matplotlib would typeset as mathematics, leave out of a legend or not draw."""
+    return text_of(text).replace("$", r"\$").lstrip("_") or text

@@ -1,4 +1,4 @@
-"""What a figure shows: quantities over time, and the peaks of a batch, with their limits."""
+"""Reads what a figure shows: quantities over time, and peaks of a batch, with their limits."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ from trajcli.views.terminal import LARGEST
 _POINTS = 4000
 # Times beyond so many seconds are those of a clock, and are drawn from the first row on.
 _CLOCK = 1e6
-# The most trajectories that one figure shows.
+# The most trajectories that one figure shows: more lines hide each other.
 _MOST = 100
 _ANGLE = "angle from the start"
 # The most dofs of a quantity that have small panels of their own.
 _SMALL_PANELS = 4
 # Words for what a robot was told, and for what it did, in names of dofs, arrays and files.
-_TOLD = (r"(?<![^\W_])(?:cmd|command(?:s|ed)?|actions?|targets?|desired|des|ref(?:erences?)?"
+_COMMAND = (r"(?<![^\W_])(?:cmd|command(?:s|ed)?|actions?|targets?|desired|des|ref(?:erences?)?"
          r"|set_?points?|goals?|planned)(?:[\W_]+|$)")  # fmt: skip
-_DONE = (r"(?<![^\W_])(?:(?:observations?[._/])?states?|actual|meas(?:ured)?|feedback"
+_STATE = (r"(?<![^\W_])(?:(?:observations?[._/])?states?|actual|meas(?:ured)?|feedback"
          r"|obs(?:erved)?|current)(?:[\W_]+|$)")  # fmt: skip
 _IN_SI = InputUnits()
 
@@ -62,8 +62,10 @@ _IN_SI = InputUnits()
 class Peaks:
     """The least and the largest value of a quantity in each trajectory, [2, B, D]; NaN without any.
 
-    dofs: number and name of each [D]. bounds: the limits of the quantity, where there are any.
-    factors: from values in SI to those that are drawn [D].
+    Attributes:
+        dofs: number and name of each [D].
+        factors: from values in SI to those that are drawn [D].
+        bounds: the limits of the quantity, where there are any.
     """
 
     source: int
@@ -74,8 +76,8 @@ class Peaks:
     bounds: Bounds | None = None
     values: Array = field(default_factory=lambda: np.empty(0))
 
-    def binds(self, values: Array) -> Array:
-        """Returns where values [n, D] use so much of a limit that retime heeds that it binds."""
+    def find_binding(self, values: Array) -> Array:
+        """Finds the values [n, D] that are at a limit, by the measure of retime."""
         if self.bounds is None or self.quantity not in QUANTITIES[1:]:
             return np.zeros(values.shape, bool)
         return fastest.is_binding(values, self.bounds.lower, self.bounds.upper)
@@ -85,10 +87,14 @@ class Peaks:
 class Line(Peaks):
     """A quantity of one trajectory: values [n, D] over time [n], or over row numbers.
 
-    held: whether a value holds over the step "into" its row or "out of" it; "" where a line leads
-    from row to row. time_unit: "" of row numbers. recorded: the positions [n, D] that these were
-    smoothed from. array: the name of the values. commands: the places of dofs that are commands,
-    where the figure has states of the same dofs, too. binding_rows: rows [T] where a limit binds.
+    Attributes:
+        array: the name of the values.
+        commands: the indices of dofs that are commands of states in the same figure.
+        time_unit: "" of row numbers.
+        hold: whether a value holds over the step "into" its row or "out of" it; "" where a line
+            leads from row to row.
+        recording: the positions [n, D] that these were smoothed from.
+        binding_rows: whether a limit binds in each row [T].
     """
 
     trajectory: str
@@ -96,8 +102,8 @@ class Line(Peaks):
     commands: Sequence[int] = ()
     time: Floats
     time_unit: str
-    held: str
-    recorded: Array | None
+    hold: str
+    recording: Array | None
     binding_rows: Array
 
 
@@ -105,18 +111,21 @@ class Line(Peaks):
 class BlockExtremes:
     """Collects by array the least and the largest value of each trajectory, [2, b, D]."""
 
-    of: dict[str, list[Array]]
+    extremes: dict[str, list[Array]]
 
     def add_block(self, values: Mapping[str, Array], _: Recording) -> None:
         """Adds a block with arrays [b, T, D] by name."""
-        for name, parts in self.of.items():
-            shown = _drawable(values[name])
-            parts.append(np.stack([reduce_rows(np.fmin, shown), reduce_rows(np.fmax, shown)]))
+        for name, parts in self.extremes.items():
+            rows = _drawable(values[name])
+            parts.append(np.stack([reduced(np.fmin, rows), reduced(np.fmax, rows)]))
 
 
 @dataclass(frozen=True)
 class PlotSource:
-    """The trajectories of one file that are drawn, numbered as in the batch ``main``."""
+    """The trajectories of one file that are drawn, numbered as in the batch ``main``.
+
+    number: that of the file in the figure. target: the units that values are drawn in.
+    """
 
     number: int
     origin: Source
@@ -124,55 +133,54 @@ class PlotSource:
     main: Recording
     episodes: str | None
     limits: Limits | None
-    to: InputUnits
+    target: InputUnits
     label: str = ""
 
     @property
-    def chosen(self) -> Sequence[int]:
-        """The numbers of the trajectories that are drawn: the first where none are chosen."""
-        return parse_selection(self.episodes or "0", len(self.main))
+    def selection(self) -> Sequence[int]:
+        """The numbers of the trajectories that are drawn: the first without --episodes."""
+        return select(self.episodes or "0", len(self.main))
 
     def starts(self) -> list[float]:
-        """Returns the times at which the chosen trajectories begin; 0 for those of a clock whose
-        numbers are too large to read."""
-        times = (self.main.take([number]).known_times() for number in self.chosen)
+        """Reads the times at which the trajectories begin; 0 for those of a clock whose numbers are
+        too large to read in a figure."""
+        times = (self.main.take([number]).known_times() for number in self.selection)
         starts = [0.0 if time is None or not time.size else float(time[0, 0]) for time in times]
         return [start if abs(start) <= _CLOCK else 0.0 for start in starts]
 
     def lines(self, starts: Sequence[float] | None = None) -> list[Line]:
-        """Returns the lines of the chosen trajectories, which begin at ``starts``."""
-        chosen, starts = self.chosen, starts or self.starts()
-        if len(chosen) > _MOST:
+        """Reads the lines of the trajectories, which begin at ``starts``."""
+        numbers, starts = self.selection, starts or self.starts()
+        if len(numbers) > _MOST:
             what, expected = "too many for one figure", f"at most {_MOST} trajectories"
-            found, hint = str(len(chosen)), "--histogram shows all of them"
+            found, hint = str(len(numbers)), "--histogram shows all of them"
             raise InputError(what, where="--episodes", expected=expected, found=found, hint=hint)
-        drawn = [
-            self._line(batch, number, name, start)
-            for number, start in zip(chosen, starts, strict=True)
+        lines = [
+            self._read_line(batch, number, name, start)
+            for number, start in zip(numbers, starts, strict=True)
             for batch in self.batches
             if number < len(batch) and batch.lengths[number]
             for name in (*batch.arrays, *([_ANGLE] if batch.rotations else []))
         ]
-        if not drawn:
-            where = f"{self.origin}, trajectory {self.main.title(chosen[0])}"
+        if not lines:
+            where = f"{self.origin}, trajectory {self.main.title(numbers[0])}"
             expected = "a trajectory with rows"
             raise InputError("nothing to draw", where=where, expected=expected, found="no rows")
-        return drawn
+        return lines
 
     def peaks(self, report: Report) -> Iterator[Peaks]:
-        """Yields the peaks of the chosen trajectories, of all where none are chosen."""
-        chosen = sorted(parse_selection(self.episodes, len(self.main)))
+        """Yields the peaks of the trajectories that --episodes picks, without it of all."""
+        selection = sorted(select(self.episodes, len(self.main)))
         for batch in self.batches:
-            numbers = [number for number in chosen if number < len(batch)]
-            ends = BlockExtremes({name: [] for name in batch.arrays})
-            read_blocks(batch.take(numbers).blocks(report), batch.arrays, [ends])
-            for name, parts in ends.of.items() if numbers else ():
+            numbers = [number for number in selection if number < len(batch)]
+            summary = BlockExtremes({name: [] for name in batch.arrays})
+            read_blocks(batch.take(numbers).blocks(report), batch.arrays, [summary])
+            for name, parts in summary.extremes.items() if numbers else ():
                 peaks = self._quantity(batch, name)
                 yield replace(peaks, values=np.concatenate(parts, axis=1) * peaks.factors)
 
-    def _line(self, batch: Recording, number: int, name: str, start: float) -> Line:
-        """Returns an array of a trajectory, or angles from its first row; of many rows the extremes
-        of runs, so peaks stay."""
+    def _read_line(self, batch: Recording, number: int, name: str, start: float) -> Line:
+        """Reads an array of a trajectory, or angles from its first row."""
         block = batch.take([number])
         times = block.times()
         if name == _ANGLE:
@@ -180,46 +188,54 @@ class PlotSource:
             rows = angle(turns, turns[:, :1])[0]
         else:
             rows = block.arrays[name].read()[0]
-        of = self._quantity(batch, name)
-        unit, values = self.to.time or Unit("s"), _drawable(rows) * of.factors
+        quantity = self._quantity(batch, name)
+        unit, values = self.target.time or Unit("s"), _drawable(rows) * quantity.factors
         time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
-        time, binds = time - time[0] + start, of.binds(values)
+        time, binding = time - time[0] + start, quantity.find_binding(values)
         if times is not None:
             time *= unit.per_si
+        part, recording = batch.part(number), None
         if block.rows > _POINTS:
-            # least and largest of each run, drawn at its first and last row
+            # Of many rows, the least and the largest of each run are drawn, at its first and last
+            # row, so that peaks stay.
             starts = np.arange(0, block.rows, -(-block.rows // (_POINTS // 2)))
             ends = np.append(starts[1:], block.rows) - 1
             runs = np.stack([e.reduceat(values, starts, axis=0) for e in (np.fmin, np.fmax)], 1)
-            falls = values[starts, None] > values[ends, None]  # the largest value comes first
+            falls = values[starts, None] > values[ends, None]
             values = np.where(falls, runs[:, ::-1], runs).reshape(-1, values.shape[1])
             time = np.stack([time[starts], time[ends]], 1).reshape(-1)
-        smoothed = name == "position" and len(time) == block.rows
+        elif name == "position" and not part.file.members:
+            # The file of a smoothed trajectory has the positions that were recorded.
+            stored, index = part.companions.dataset(RECORDED_POSITION), int(batch.inside[number])
+            if stored is not None:
+                recording = part.pick(as_batch(stored)).read_rows(index, index + 1)[0]
+                recording = recording * quantity.factors
         return Line(
-            **(vars(of) | {"values": values}),
+            **(vars(quantity) | {"values": values}),
             trajectory=self.main.title(number),
             array=f"{self.label or self.origin.path.name}/{label(batch, name)}",
             time=time,
             time_unit="" if times is None else str(unit),
-            held=_held(batch.part(number), of.quantity),
-            recorded=_recorded(batch, number, of.factors) if smoothed else None,
-            binding_rows=np.any(binds, axis=1),
+            hold=_find_hold(part, quantity.quantity),
+            recording=recording,
+            binding_rows=np.any(binding, axis=1),
         )
 
     def _quantity(self, batch: Recording, name: str) -> Peaks:
-        """Returns what lines and peaks of an array of a batch have in common, without values."""
+        """Describes what lines and peaks of an array of a batch have in common, without values."""
         if name == _ANGLE:
-            shown = next((x for x in self.to.positions if x.si == "rad"), Unit("rad"))
+            target = next((x for x in self.target.positions if x.si == "rad"), Unit("rad"))
             names = [(k, rotation.name) for k, rotation in enumerate(batch.rotations)]
-            factors = np.array([shown.per_si])
+            factors = np.array([target.per_si])
             return Peaks(
-                source=self.number, quantity=name, unit=str(shown), dofs=names, factors=factors
+                source=self.number, quantity=name, unit=str(target), dofs=names, factors=factors
             )
-        held, units, _ = find_quantities(batch)  # an array called q is positions
-        quantity = next((quantity for quantity, array in held.items() if array == name), "")
+        # An array called q is positions; with rotations among its dofs it keeps its name.
+        stored, units, _ = find_quantities(batch)
+        quantity = next((quantity for quantity, array in stored.items() if array == name), "")
         if not quantity or batch.of_rotations or batch.rotations:
             quantity = array_quantity(batch, name)
-        factors, unit = units_to_show(batch, name, self.to)
+        factors, unit = units_to_show(batch, name, self.target)
         if bounds := dof_bounds(batch, self.limits or _stored_limits(batch), units).get(quantity):
             bounds = replace(bounds, lower=bounds.lower * factors, upper=bounds.upper * factors)
         return Peaks(
@@ -239,16 +255,16 @@ def plot_sources(
     labels: str | None = None,
     to: InputUnits = _IN_SI,
 ) -> list[PlotSource]:
-    """Returns the trajectories of every file, called a,b as ``labels`` says, in units ``to``.
+    """Reads the trajectories of every file, called a,b by ``labels``, in units ``to``.
 
     Raises InputError where one has no rows, UsageError for labels of more or fewer files.
     """
-    sources, drawn = list[PlotSource](), expand_globs(texts)
-    names = [""] * len(drawn) if labels is None else [name.strip() for name in labels.split(",")]
-    if labels is not None and (len(names) != len(drawn) or not all(names)):
-        what, expected = "labels that do not fit the files", f"{len(drawn)}, one for each file"
+    sources, texts = list[PlotSource](), expand_globs(texts)
+    names = [""] * len(texts) if labels is None else [name.strip() for name in labels.split(",")]
+    if labels is not None and (len(names) != len(texts) or not all(names)):
+        what, expected = "labels that do not fit the files", f"{len(texts)}, one for each file"
         raise UsageError(what, where="--labels", expected=expected, found=labels)
-    for k, text in enumerate(drawn):
+    for k, text in enumerate(texts):
         batches, origin = read_batches(files, [text]), parse_source(text)
         if all(0 in part.shape for batch in batches for part in batch.members):
             found = describe(batches[0].shape) if batches else "no trajectories"
@@ -257,56 +273,64 @@ def plot_sources(
         whole_batch(batches)
         main = max(batches, key=lambda batch: len(batch.arrays))
         episodes = files.reading.episodes
-        if episodes is None:  # a set is drawn as if it were whole
+        # Without --episodes a set is drawn as if it were complete.
+        if episodes is None:
             raise_if_any(main.usable()[1].values())
         sources.append(PlotSource(k, origin, batches, main, episodes, limits, to, names[k]))
     return sources
 
 
 def read_lines(sources: Sequence[PlotSource], report: Report) -> list[Line]:
-    """Returns the lines of all sources.
+    """Reads the lines of all sources.
 
     A dof has one number and name in all of them; times are those of the clock that sources share
-    with the first, else from their starts.
+    with the first, otherwise they count from their starts.
     """
     first, remarks = sources[0], Report()
     starts, shared = [source.starts() for source in sources], False
     for source in sources[1:]:
-        with suppress(InputError):  # nothing says the times
-            if len(source.chosen) == len(first.chosen):
-                times = paired_times(*(x.main.take(list(x.chosen)) for x in (first, source)))
+        # Sources without times are drawn from their starts.
+        with suppress(InputError):
+            if len(source.selection) == len(first.selection):
+                times = paired_times(*(x.main.take(list(x.selection)) for x in (first, source)))
                 if times.remark:
                     remarks.add(times.remark)
                 if times.shared_clock:
                     starts[source.number] = (np.array(starts[0]) + times.start_offsets).tolist()
                     shared = True
     if remarks.notes:
-        report.add_notes(f"drawn {'; '.join(remarks.notes)}")
-        starts = [[0.0] * len(source.chosen) for source in sources]
+        report.add(f"drawn {'; '.join(remarks.notes)}")
+        starts = [[0.0] * len(source.selection) for source in sources]
     elif shared:
         report.add_notes(Note("drawn on one clock"))
     dofs = _FigureDofs(short_labels(sources), report)
     lines = [x for source, start in zip(sources, starts, strict=True) for x in source.lines(start)]
-    return [replace(line, dofs=dofs.names_of(line)) for line in _with_commands(lines)]
+    return [replace(line, dofs=dofs.find_names(line)) for line in _mark_commands(lines)]
 
 
-def _with_commands(lines: Sequence[Line]) -> Iterator[Line]:
-    """Yields lines that know their commands; a dof is called without the words for either side."""
+def _mark_commands(lines: Sequence[Line]) -> Iterator[Line]:
+    """Yields lines with the dofs that are commands of others, named without the words for either:
+    cmd_joint_1 and actual_joint_1 are both joint_1, the first one dashed."""
     parts = list[list[tuple[tuple[str, object], bool, str]]]()
     for line in lines:
         names = [name for _, name in line.dofs]
-        stems = [re.sub(f"(?i){_TOLD}|{_DONE}", "", name).strip("._ ") or name for name in names]
-        keys = [(line.quantity, key) for key in dof_numbers(names) or stems]
-        texts = [x if re.search(f"(?i){_DONE}", x) else f"{line.array}/{x}" for x in names]
-        told = [re.search(f"(?i){_TOLD}", text) is not None for text in texts]
-        parts.append(list(zip(keys, told, stems, strict=True)))
-    told_of = {(key, told) for of in parts for key, told, _ in of}
-    for line, of in zip(lines, parts, strict=True):
-        both = [{(key, True), (key, False)} <= told_of for key, *_ in of]
-        dofs = zip(line.dofs, of, both, strict=True)
-        named = [(number, part[2] if pair else name) for (number, name), part, pair in dofs]
-        commands = [k for k, (_, told, _) in enumerate(of) if told and both[k]]
-        yield replace(line, dofs=named, commands=commands)
+        stems = [
+            re.sub(f"(?i){_COMMAND}|{_STATE}", "", name).strip("._ ") or name for name in names
+        ]
+        keys = [(line.quantity, key) for key in numbers_of(names) or stems]
+        texts = [x if re.search(f"(?i){_STATE}", x) else f"{line.array}/{x}" for x in names]
+        commands = [re.search(f"(?i){_COMMAND}", text) is not None for text in texts]
+        parts.append(list(zip(keys, commands, stems, strict=True)))
+    sides = {(key, command) for part in parts for key, command, _ in part}
+    for line, part in zip(lines, parts, strict=True):
+        # Only a dof of which the figure has both sides loses its words.
+        both = [{(key, True), (key, False)} <= sides for key, *_ in part]
+        dofs = [
+            (number, stem if pair else name)
+            for (number, name), (*_, stem), pair in zip(line.dofs, part, both, strict=True)
+        ]
+        indices = [k for k, (_, command, _) in enumerate(part) if command and both[k]]
+        yield replace(line, dofs=dofs, commands=indices)
 
 
 class _FigureDofs:
@@ -317,15 +341,18 @@ class _FigureDofs:
         self._known: list[tuple[int, str]] = []
         self._lines: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
 
-    def names_of(self, line: Line) -> list[tuple[int, str]]:
-        """Returns the dofs of a line as they are called in the figure. Raises InputError where
-        those of another source, of the same quantity, alone have names."""
+    def find_names(self, line: Line) -> list[tuple[int, str]]:
+        """Finds the numbers and names of the dofs of a line in the figure.
+
+        Raises InputError where only one of two sources of the same quantity has names.
+        """
         key = line.source, line.quantity, *line.dofs
         if key in self._lines:
             return self._lines[key]
         names = [name for _, name in line.dofs]
         match = match_names(names, [name for _, name in self._known])
         dofs = [None if k is None else self._known[k] for k in match]
+        # Dofs of the same quantity in another source are paired as diff pairs them.
         for (source, quantity, *_), others in self._lines.items():
             if quantity == line.quantity and source != line.source:
                 places = [f"{self._sources[k]}, {quantity}" for k in (source, line.source)]
@@ -335,6 +362,7 @@ class _FigureDofs:
                 for a, b in zip(pairs.first, pairs.second, strict=True):
                     dofs[b] = others[a]
                 break
+        # A new dof keeps its number, and so its colour, unless another one has it.
         for k, (number, name) in enumerate(line.dofs):
             taken = {known for known, _ in self._known}
             dofs[k] = dofs[k] or next((dof for dof in self._known if dof[1] == name), None)
@@ -354,23 +382,12 @@ def require_bounds(drawn: Sequence[Peaks], limits: Path) -> None:
 
 
 def _drawable(values: Array) -> Array:
-    """Returns values with NaN for those that are not finite or whose differences would not be."""
+    """Replaces by NaN the values that are not finite or whose differences would not be."""
     return np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
 
 
-def _recorded(batch: Recording, number: int, factors: Floats) -> Array | None:
-    """Returns the positions [T, D] that a trajectory was smoothed from, where its file has them,
-    times factors [D]."""
-    part, inside = batch.part(number), int(batch.group_indices[number])
-    stored = None if part.file.members else part.companions.dataset(RECORDED_POSITION)
-    if stored is None:
-        return None
-    rows: Array = part.pick(as_batch(stored)).read_rows(inside, inside + 1)[0]
-    return rows * factors
-
-
 def _stored_limits(batch: Recording) -> Limits:
-    """Returns the limits that retime keeps beside its rows."""
+    """Reads the limits that retime keeps with its rows."""
     tables = dict[str, Floats]()
     for name, array in batch.arrays.items() if batch.is_output else ():
         sides = [np.asarray(array.attributes.get(f"{side}_limit")) for side in ("lower", "upper")]
@@ -379,8 +396,13 @@ def _stored_limits(batch: Recording) -> Limits:
     return Limits(batch.file.path, None, tables)
 
 
-def _held(part: Recording, quantity: str) -> str:
-    """Returns how long a value of a quantity holds in the mode that made it."""
+def _find_hold(part: Recording, quantity: str) -> str:
+    """Finds over which step a value of a quantity holds in the mode that made it.
+
+    From clique to jerk a_t − a_{t−1} = dt_t·j_t, except for linear jerks (foh); euler and zoh take
+    an action for the whole step into its row. A cubic B-spline has one jerk from a knot to the
+    next, which begins with the row at the knot.
+    """
     stated = part.companions.attribute
     options = {name: stated(name)[1] for name in (option.name for option in CURVE)}
     return hold_side(str(stated("mode")[1]), options, quantity)
@@ -396,25 +418,25 @@ def panels(drawn: Sequence[Any]) -> dict[str, list[Any]]:
 def line_panels(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line], set[int]]]:
     """Yields a panel for each quantity: its lines, and the numbers of the dofs that are shown.
 
-    One for each dof that switches between two values, as a gripper does, follows it.
+    A panel follows for each dof that switches between two values, as a gripper does.
     """
+
+    def switches(values: Array) -> bool:
+        known = values[np.isfinite(values)]
+        # An encoder at rest also has two values, but goes between them in most rows.
+        return 10 * np.count_nonzero(np.diff(known)) <= len(known) and len(np.unique(known)) == 2
+
     for quantity, members in panels(lines).items():
         pairs = [(dof[0], line.values[:, k]) for line in members for k, dof in enumerate(line.dofs)]
         dofs = {number for number, _ in pairs}
-        small = sorted({number for number, values in pairs if _switches(values)})
+        small = sorted({number for number, values in pairs if switches(values)})
         small = small if len(small) < min(len(dofs), _SMALL_PANELS + 1) else []
         yield quantity, members, dofs.difference(small)
         yield from ((quantity, members, {number}) for number in small)
 
 
-def _switches(values: Array) -> bool:
-    """Whether values [n] go from one of two to the other, more seldom than noise of an encoder."""
-    known = values[np.isfinite(values)]
-    return 10 * np.count_nonzero(np.diff(known)) <= len(known) and len(np.unique(known)) == 2
-
-
 def short_labels(sources: Sequence[PlotSource]) -> list[str]:
-    """Returns the labels of sources, or their names, without folders where they differ so."""
+    """Lists the labels of sources, or their names, without folders where these differ."""
     if all(source.label for source in sources):
         return [source.label for source in sources]
     origins = [source.origin for source in sources]

@@ -22,9 +22,9 @@ COLOURS = (32, 172, 36, 175, 74, 166, 184, 244)
 """Terminal colours (of 256) nearest to Okabe and Ito's, which colour-blind readers tell apart."""
 # The bit of each of a braille letter's 4 × 2 dots.
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
-# Columns of the labels beside a chart, and its lines.
+# Columns of the labels next to a chart, and lines of the chart.
 _LABEL, _HEIGHT = 9, 8
-# The least width at which two charts stand beside each other.
+# The least width at which two charts are shown side by side.
 _TWO_COLUMNS = 100
 LARGEST = 1e300
 """Larger values are not drawn: their differences are not finite."""
@@ -34,7 +34,7 @@ class TextTable:
     """A table of texts that fits the terminal without breaking a name.
 
     Where it is too wide, texts wrap at spaces, then the columns ``spare`` are left out, then names
-    wrap after a slash, and at last they are cut in the middle.
+    wrap after a slash, and finally they are cut in the middle.
 
     Parameters:
         headings: the names of the columns; "> min" heads a column of numbers, which never wrap.
@@ -64,6 +64,7 @@ class TextTable:
         def excess(widths: Iterable[int]) -> int:
             return sum(width + 2 for width in widths) - 2 - options.max_width
 
+        # The narrowest widths to which the columns may wrap, by the least harm that is enough.
         shown = list(self.columns)
         for heading in self.spare:
             for column in [c for c in reversed(shown) if c[0].removeprefix("> ") == heading]:
@@ -75,7 +76,8 @@ class TextTable:
         if excess(smallest) > 0:
             smallest = [w if c[0][:1] == ">" else 1 for w, c in zip(smallest, shown, strict=True)]
         widths = [least(column, r".+") for column in shown]
-        while excess(widths) > 0 and widths != smallest:  # the widest that may be is narrowed
+        # From the width of unbroken texts, the widest column that may be narrowed loses one.
+        while excess(widths) > 0 and widths != smallest:
             room = [w if w > low else 0 for w, low in zip(widths, smallest, strict=True)]
             widths[room.index(max(room))] -= 1
         grid = table.Table(
@@ -95,7 +97,7 @@ class TextTable:
 
 
 def _folded(text: str, width: int) -> str:
-    """Returns a text with line ends: between words, in long words after a slash."""
+    """Breaks a text into lines: between words, in long words after a slash."""
     from rich.cells import cell_len
 
     lines = [""]
@@ -109,13 +111,14 @@ def _folded(text: str, width: int) -> str:
 
 
 def number(value: float | None) -> str:
-    """Returns a number of four digits; nothing for None."""
-    return "" if value is None else f"{value + 0.0:.4g}"  # + 0.0: no -0
+    """Writes a number with four digits; nothing for None."""
+    # Adding 0 turns -0 into 0.
+    return "" if value is None else f"{value + 0.0:.4g}"
 
 
 @lru_cache(1024)
 def spreadsheet_text(name: str) -> str:
-    """Returns a name that a spreadsheet reads as text and a terminal shows as it is.
+    """Makes a name that a spreadsheet reads as text and a terminal shows as it is.
 
     A name that begins with = + - or @ would be a formula, and gets an apostrophe before it.
     """
@@ -124,7 +127,8 @@ def spreadsheet_text(name: str) -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """Returns a text of at most ``length`` letters, cut in the middle: the end tells more."""
+    """Cuts a text in the middle to ``length`` letters, two thirds of them at the end, which tells
+    names apart more often than the beginning does."""
     if len(text) <= length:
         return text
     begin = (length - 1) // 3
@@ -142,7 +146,7 @@ class Chart:
 
 
 def figure(charts: Sequence[Chart], names: Sequence[str], console: Console) -> RenderableType:
-    """Returns charts of braille dots, two beside each other on a wide terminal.
+    """Arranges charts of braille dots, two side by side on a wide terminal.
 
     ``names`` [D] are those of the dofs, for the legend above.
     """
@@ -158,15 +162,15 @@ def figure(charts: Sequence[Chart], names: Sequence[str], console: Console) -> R
 
 
 def draw(chart: Chart, width: int) -> list[Text]:
-    """Returns a title, eight lines of dots ``width`` columns wide, and the time axis."""
+    """Draws a title, eight lines of dots ``width`` columns wide, and the time axis."""
     from rich.text import Text
 
     across = max(width - _LABEL - 2, 8)
     low, high = value_range(chart.values)
     labels = {0: high, _HEIGHT - 1: low}
-    # zero has a label where it is between the ends
+    # Zero has a label where it is between the ends.
     labels.setdefault(min(max(round((_HEIGHT - 1) * high / (high - low)), 0), _HEIGHT - 1), 0.0)
-    # each letter has 4 × 2 dots, and one colour: that of the dof drawn last
+    # Each letter has 4 × 2 dots, and one colour: that of the dof drawn last.
     bits, owner = (np.zeros((_HEIGHT, across), np.int64) for _ in range(2))
     for dof, values in enumerate(chart.values.T):
         dots = _dots(chart.time, values, low, high, 2 * across, 4 * _HEIGHT)
@@ -181,7 +185,8 @@ def draw(chart: Chart, width: int) -> list[Text]:
             line.append(chr(0x2800 + cell) if cell else " ", _style(dof))
         lines.append(line)
     ends = [f"{t:.4g}{chart.time_unit}" for t in chart.time[[0, -1]]] if len(chart.time) else []
-    if len(ends) > 1 and ends[0] == ends[1] and len(chart.time) > 1:  # stamps since 1970
+    # Stamps since 1970 are equal in four digits: the end shows the duration instead.
+    if len(ends) > 1 and ends[0] == ends[1] and len(chart.time) > 1:
         ends = [ends[0], f"+{chart.time[-1] - chart.time[0]:.4g}{chart.time_unit}"]
     gap = " " * max(across - len("".join(ends)), 1)
     lines.append(Text(" " * (_LABEL + 1) + "└" + "─" * across, "dim"))
@@ -190,7 +195,7 @@ def draw(chart: Chart, width: int) -> list[Text]:
 
 
 def value_range(values: Floats) -> tuple[float, float]:
-    """Returns the least and the largest finite value, with room around where they are equal."""
+    """Finds the least and the largest finite value, with room around where they are equal."""
     finite = values[np.abs(values, dtype=np.float64) < LARGEST]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     if high - low <= 1e-12 * max(abs(low), abs(high)):
@@ -202,20 +207,21 @@ def value_range(values: Floats) -> tuple[float, float]:
 def _dots(
     time: Floats, values: Floats, low: float, high: float, wide: int, tall: int
 ) -> npt.NDArray[np.bool_]:
-    """Returns the dots [tall, wide] of a line, in each column from its least to its largest."""
+    """Draws a line as dots [tall, wide], in each column from its least to its largest value."""
     good = (np.abs(values, dtype=np.float64) < LARGEST) & np.isfinite(time)
     least, most = np.full(wide, np.inf), np.full(wide, -np.inf)
     if good.any():
         x, y = time[good], values[good]
-        # the columns of dots divide the time evenly
+        # The columns of dots divide the time evenly.
         edges = np.linspace(x[0], x[-1] if x[-1] > x[0] else x[0] + 1.0, wide + 1)
         column = np.clip(np.searchsorted(edges, x, "right") - 1, 0, wide - 1)
         np.minimum.at(least, column, y)
         np.maximum.at(most, column, y)
-        if len(x) > 1:  # between rows a line is straight; where a row is NaN it is interrupted
-            at = np.interp(edges, time, np.where(good, values, np.nan))
-            least = np.fmin(least, np.fmin(at[:-1], at[1:]))
-            most = np.fmax(most, np.fmax(at[:-1], at[1:]))
+        # Between rows a line is straight; where a row is NaN it is interrupted.
+        if len(x) > 1:
+            heights = np.interp(edges, time, np.where(good, values, np.nan))
+            least = np.fmin(least, np.fmin(heights[:-1], heights[1:]))
+            most = np.fmax(most, np.fmax(heights[:-1], heights[1:]))
     drawn = np.isfinite(least) & np.isfinite(most)
     scale = (tall - 1) / (high - low)
     top = np.rint(np.where(drawn, high - most, 0.0) * scale)
@@ -225,5 +231,4 @@ def _dots(
 
 
 def _style(dof: int) -> str:
-    """Returns the Rich style of a dof."""
     return f"color({COLOURS[dof % len(COLOURS)]})"
