@@ -13,7 +13,7 @@ import numpy as np
 from trajcli.calls import differentiate
 from trajcli.errors import Fault, InputError, describe, join_names
 from trajcli.files.clock import JUMP, Clock, positive
-from trajcli.files.dofs import Dofs, pair_dofs
+from trajcli.files.dofs import DofPairs, Dofs, pair_dofs
 from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_START, ROTATIONS, UNITS_OF_ROTATIONS
@@ -42,6 +42,7 @@ from trajcli.views._statistics import (
 )
 from trajcli.views.recordings import (
     GAP,
+    PairedTimes,
     array_quantity,
     companion_array,
     dof_bounds,
@@ -729,10 +730,6 @@ def compare_velocities(
     differences, and the factor, delay and rate that fit best. Raises InputError for positions of
     another shape than velocities, and without a time step.
     """
-    velocity, position = (
-        name if name in members.arrays else next(iter(members.arrays))
-        for name, members in (("velocity", batch), ("position", others))
-    )
     shapes = [[part.shape for part in side.members] for side in (batch, others)]
     if any(0 in shape for shape in shapes[0]):
         what, expected, found = "nothing to compare", "rows and dofs", "an empty array"
@@ -744,8 +741,12 @@ def compare_velocities(
         with suppress(InputError):
             times = paired_times(batch.take(numbers), others.take(numbers))
     same_rows = [shape[:2] for shape in shapes[0]] == [shape[:2] for shape in shapes[1]]
-    by_time = times is not None and (times.shared_clock or not same_rows) and not times.identical
-    if not (pairs.first and (by_time or same_rows)):
+    # Rows are compared one by one unless a shared clock, or their number, tells them apart.
+    if times is not None and ((same_rows and not times.shared_clock) or times.identical):
+        remark, times = times.remark, None
+    else:
+        remark = times.remark if times else ""
+    if not (pairs.first and (times or same_rows)):
         expected, actual = (
             f"{len(side)} × {', '.join(dict.fromkeys(map(describe, side)))}".removeprefix("1 × ")
             for side in shapes
@@ -756,13 +757,51 @@ def compare_velocities(
             expected=f"{expected}, as the velocities",
             found="; ".join(filter(None, [actual, pairs.remark])),
         )
+    velocity = "velocity" if "velocity" in batch.arrays else next(iter(batch.arrays))
+    fit, rows, seconds = _fit_velocities(batch, velocity, numbers, others, pairs, times)
+    facts = fit.facts()
+    worst = int(np.argmax(facts["per_dof"]))
+    error = facts["per_dof"][worst]
+    facts |= {"paired": pairs.by, "only": pairs.only}
+    texts = [f"{100 * error:.3g} % (RMS) off the derivative of {positions}"]
+    if error > LARGEST_ERROR:
+        texts.append(fit_text(facts, worst))
+    if times:
+        how = "on one clock" if times.shared_clock else "by time"
+        texts.append(f"{how}, {rows} rows ({seconds:.6g} s)")
+        facts["overlap"] = {"rows": rows, "seconds": seconds}
+    texts += [remark, pairs.remark]
+    if pairs.by == "place":
+        texts.append("dofs paired by place")
+    return Finding(
+        "velocity",
+        label(batch, velocity),
+        # A velocity without positions has not been compared.
+        passed=error <= LARGEST_ERROR and not pairs.only["a"],
+        text="; ".join(filter(None, texts)),
+        trajectories=len(numbers),
+        where=f"dof {batch.dofs.numbers[pairs.first[worst]]}",
+        facts=facts,
+    )
+
+
+def _fit_velocities(
+    batch: Recording, velocity: str, numbers: Sequence[int], others: Recording, pairs: DofPairs,
+    times: PairedTimes | None,
+) -> tuple[VelocityFit, int, float]:  # fmt: skip
+    """Fits velocities by the derivatives of the positions of ``others``, block by block.
+
+    Rows are paired by ``times``, or one by one without. Returns also how many rows and seconds of
+    both were paired by time.
+    """
+    position = "position" if "position" in others.arrays else next(iter(others.arrays))
     fit, rows, seconds = VelocityFit(len(pairs.first), int(np.median(batch.lengths))), 0, 0.0
     # Trajectories that are paired by time have rows of their own, and are read one by one.
     single = map(batch.take, np.asarray(numbers)[:, None])
-    for k, block in enumerate(single if by_time else batch.take(numbers).blocks()):
+    for k, block in enumerate(single if times else batch.take(numbers).blocks()):
         reference = others.take(block.numbers)
         stamps = block.times() if batch.clock is not None else reference.times()
-        known = reference.times() if by_time else stamps
+        known = reference.times() if times else stamps
         if stamps is None or known is None:
             expected, hint = "dt or time stamps", "--dt SECONDS or --rate HZ says it"
             where = batch.file.path
@@ -776,39 +815,15 @@ def compare_velocities(
         )  # fmt: skip
         v = block.arrays[velocity].read()[..., pairs.first]
         derived = rates.velocity[..., pairs.second]
-        if by_time and times:
+        if times:
             clocks = times.read_times(k)
-            indices = times.overlap(clocks)[0]
+            indices, slack = times.overlap(clocks)[0], times.tolerance(clocks[0])
             stamps = clocks[0][indices]
-            slack = times.tolerance(clocks[0])
             derived = interpolate(stamps, clocks[1], derived[0], slack)[0][None]
             v, stamps = v[:, indices], stamps[None]
             rows, seconds = rows + len(indices), seconds + float(np.ptp(stamps))
         fit.add_block(v.astype(np.float64), derived, stamps)
-    facts = fit.facts()
-    worst = int(np.argmax(facts["per_dof"]))
-    error = facts["per_dof"][worst]
-    facts |= {"paired": pairs.by, "only": pairs.unpaired}
-    texts = [f"{100 * error:.3g} % (RMS) off the derivative of {positions}"]
-    if error > LARGEST_ERROR:
-        texts.append(fit_text(facts, worst))
-    if by_time:
-        how = "on one clock" if times and times.shared_clock else "by time"
-        texts.append(f"{how}, {rows} rows ({seconds:.6g} s)")
-        facts["overlap"] = {"rows": rows, "seconds": seconds}
-    texts += [times.remark if times else "", pairs.remark]
-    if pairs.by == "place":
-        texts.append("dofs paired by place")
-    return Finding(
-        "velocity",
-        label(batch, velocity),
-        # A velocity without positions has not been compared.
-        passed=error <= LARGEST_ERROR and not pairs.only["a"],
-        text="; ".join(filter(None, texts)),
-        trajectories=len(numbers),
-        where=f"dof {batch.dofs.numbers[pairs.first[worst]]}",
-        facts=facts,
-    )
+    return fit, rows, seconds
 
 
 def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[RenderableType]:

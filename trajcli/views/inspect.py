@@ -80,26 +80,8 @@ def inspect_source(
     # Times that the options name and that cannot be read are an error, even where nothing needs
     # them.
     clock_from_options(files)
-    batches: list[Recording] = []
-    if named.rpartition("/")[2] not in ("dt", *STAMPS):
-        try:
-            with said.attempt():
-                batches = read_batches(files, [text], as_stored=True)
-        except InputError as error:
-            # SOURCE may name something else that is listed.
-            if (named and not _find_names(opened, named)) or files.reading.window:
-                raise
-            if not isinstance(error, NoTrajectories):
-                said.add(_in_a_line(error))
-    # The names are found after the trajectories: once read, a bag may have more of them.
-    names = _find_names(opened, named)
-    try:
-        main, _ = whole_batch(batches)
-    except InputError as error:
-        # Other commands refuse trajectories of different arrays, which are shown here.
-        said.add(_in_a_line(error))
-        main = main_batch(batches)
-    chosen = [] if main is None else parse_selection(episodes, len(main))
+    batches, main, names = _read_source(files, text, opened, named)
+    chosen = [] if main is None else select(episodes, len(main))
     if main is not None:
         usable, faults = main.take(chosen).usable()
         said.add_notes(*(f"{name} is left out: {fault.what}" for name, fault in faults.items()))
@@ -143,6 +125,33 @@ def inspect_source(
     }
     drawn = main.take(chosen[:1]) if main and chosen else None
     return report, list(_charts(drawn)) if drawn else [], drawn.dof_labels if drawn else []
+
+
+def _read_source(
+    files: Files, text: str, opened: Sequence[Catalogue], named: str
+) -> tuple[list[Recording], Recording | None, list[tuple[Catalogue, str]]]:
+    """Reads the batches of a source; returns also the main one, and the names of all datasets.
+
+    What other commands refuse is shown, and only reported.
+    """
+    batches, said = list[Recording](), files.report
+    if named.rpartition("/")[2] not in ("dt", *STAMPS):
+        try:
+            with said.attempt():
+                batches = read_batches(files, [text], as_stored=True)
+        except InputError as error:
+            # SOURCE may name something else that is listed.
+            if (named and not _find_names(opened, named)) or files.reading.window:
+                raise
+            if not isinstance(error, NoTrajectories):
+                said.add(_in_a_line(error))
+    # The names are found after the trajectories: once read, a bag may have more of them.
+    names = _find_names(opened, named)
+    try:
+        return batches, whole_batch(batches)[0], names
+    except InputError as error:
+        said.add(_in_a_line(error))
+        return batches, main_batch(batches), names
 
 
 def _find_names(opened: Sequence[Catalogue], named: str) -> list[tuple[Catalogue, str]]:

@@ -225,12 +225,16 @@ class BlockScores:
             size = float(np.abs(arrays["position"]).max()) * np.finfo(kind).eps
             self.noise.append(3 * size / float(np.median(np.diff(times))) ** 3)
 
-    def join(self) -> Scores:
-        """Joins the scores of all trajectories, in the order of ``numbers``."""
+    def join(self, numbers: Integers) -> tuple[Integers, Scores]:
+        """Joins the scores of all trajectories in the order of ``numbers``, without those that
+        could not be scored; returns the numbers of the others, too."""
         scores = {n: np.concatenate([part[n] for part in self.parts]) for n in self.parts[0]}
         if self.batch.free_dofs:
             scores["saturation"] = saturation(np.concatenate(self.extremes, axis=1))
-        return scores
+        scored = np.concatenate(self.numbers)
+        ranks = {number: k for k, number in enumerate(numbers.tolist())}
+        order = np.argsort([ranks[number] for number in scored.tolist()])
+        return scored[order], {name: values[order] for name, values in scores.items()}
 
 
 def score_source(
@@ -279,19 +283,11 @@ def score_source(
     if ends:
         rows = f"the first and the last {ends} rows, whose windows are one-sided"
         notes.append(f"jerk and limit_share without {rows}")
-    bounds, matched = {}, []
+    bounds, matched = dict[str, tuple[Floats, Floats]](), list[dict[str, Any]]()
     if limits is not None:
-        for name, table in dof_bounds(batch, limits, units).items():
-            bounds[name] = table.lower[free], table.upper[free]
-            if name in stored:
-                remarks = limits.unit_remarks(name, batch.units.get(stored[name]))
-                notes += [f"{name} limits: {text}" for text in remarks]
-        if free:
-            notes += limits.remarks(batch.dof_labels, batch.dofs)
-            matched = limits.matched(batch.dof_labels, batch.dofs)
-        # All derivatives of positions are scored, and of other quantities themselves.
-        scored_names = QUANTITIES if "position" in stored else stored
-        skipped = [*(name for name in limits.tables if name not in scored_names), *limits.turns]
+        bounds, remarks, skipped = _score_limits(batch, limits, units, stored)
+        matched = limits.matched(batch.dof_labels, batch.dofs) if free else []
+        notes += remarks
         unscored += [f"limits of {name}" for name in skipped]
     if unscored:
         notes.append(f"not scored: {', '.join(unscored)}{named}")
@@ -303,19 +299,9 @@ def score_source(
     read_blocks(blocks, stored.values(), (scores, jumps), left_out)
     if not scores.parts:
         raise InputError(*(left_out or {}).values())
-    # The table has the order of --episodes, without trajectories that could not be scored.
-    scored = np.concatenate(scores.numbers)
-    ranks = {number: k for k, number in enumerate(numbers.tolist())}
-    order = np.argsort([ranks[number] for number in scored.tolist()])
-    numbers, known = scored[order], {name: x[order] for name, x in scores.join().items()}
+    numbers, known = scores.join(numbers)
     lengths = batch.lengths[numbers]
-    if absent_speeds := int(np.isnan(known.get("still", np.zeros(1))).sum()):
-        why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
-        notes.append(f"without a speed: {absent_speeds} of {len(numbers)}; {why}")
-    moved = np.isnan(known.get("sparc", np.zeros(1))) & (known.get("still", np.ones(1)) < 1)
-    if moved.any():
-        why = "NaN, too short for any frequency from 0 to 10 Hz"
-        notes.append(f"without sparc: {moved.sum()} of {len(numbers)}; {why}")
+    notes += _absence_notes(known, len(numbers))
     jerk = max(scores.noise, default=0.0)
     return ScoreTable(
         label=label(batch, next(iter(stored.values()))),
@@ -334,6 +320,37 @@ def score_source(
         },
         unscored=unscored,
     )
+
+
+def _score_limits(
+    batch: Recording, limits: Limits, units: Mapping[str, str], stored: Mapping[str, str]
+) -> tuple[dict[str, tuple[Floats, Floats]], list[str], list[str]]:
+    """Finds the limits of each quantity; returns also remarks on them, and the names of limits that
+    no score uses."""
+    bounds, remarks, free = dict[str, tuple[Floats, Floats]](), list[str](), batch.free_dofs
+    for name, table in dof_bounds(batch, limits, units).items():
+        bounds[name] = table.lower[free], table.upper[free]
+        if name in stored:
+            texts = limits.unit_remarks(name, batch.units.get(stored[name]))
+            remarks += [f"{name} limits: {text}" for text in texts]
+    remarks += limits.remarks(batch.dof_labels, batch.dofs) if free else []
+    # All derivatives of positions are scored; of other quantities, only they themselves.
+    names = QUANTITIES if "position" in stored else stored
+    return bounds, remarks, [*(x for x in limits.tables if x not in names), *limits.turns]
+
+
+def _absence_notes(scores: Scores, count: int) -> list[str]:
+    """Tells of how many of ``count`` trajectories a score is not known, and why."""
+    notes = []
+    if absent := int(np.isnan(scores.get("still", np.zeros(1))).sum()):
+        why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
+        notes.append(f"without a speed: {absent} of {count}; {why}")
+    # A trajectory that stands still has no spectrum to be without.
+    moved = np.isnan(scores.get("sparc", np.zeros(1))) & (scores.get("still", np.ones(1)) < 1)
+    if moved.any():
+        why = "NaN, too short for any frequency from 0 to 10 Hz"
+        notes.append(f"without sparc: {moved.sum()} of {count}; {why}")
+    return notes
 
 
 def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
