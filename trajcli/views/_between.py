@@ -58,8 +58,9 @@ class CurveCheck:
         knots = times - times[:, :1]
         middle, step = (knots[:, 1:] + knots[:, :-1]) / 2, np.diff(knots)[..., None]
         with np.errstate(all="ignore"):
-            # Taylor polynomials of the curve in each step: the modes expand it around the middle,
-            # the methods around the row. ``tau`` is how far the middle is behind that origin.
+            # Taylor polynomials of the curve in each step. Those of a mode are around the row that
+            # the middle of the step belongs to, tau seconds before it; those of a method around
+            # the middle.
             if self._mode[0]:
                 rows = [values[x] if x in self._rows else None for x in QUANTITIES]
                 known, tau = taylor(*self._mode, rows, knots, middle)

@@ -40,7 +40,6 @@ class StepCheck:
         self._turns, self._dofs, self.steps = turns, batch.free_dofs, np.empty((0, 7))
 
     def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
-        """Looks through a block with arrays [b, T, D] by name."""
         rows, times = values[self._turns.name][..., self._dofs], block.known_times()
         if rows.shape[1] <= _FROZEN or not rows.size:
             return

@@ -57,6 +57,7 @@ def find_failures(
     times = block.known_times() if bad.any() else None
     worst = []
     for b in np.flatnonzero(bad.any((1, 2))).tolist():
+        # An excess is not negative: values that are not bad rank below all that are.
         ranks = np.where(bad[b], excess[b], -1.0)
         row, dof = divmod(int(ranks.argmax()), ranks.shape[1])
         worst.append(
@@ -175,6 +176,7 @@ class Statistics:
             self._add_violations(values, bounds, block, delays)
         peaks = np.fmax(np.abs(low), np.abs(high))
         rows = values.shape[1]
+        # At least the middle row of a short trajectory counts.
         if ends := min(self.ends, (rows - 1) // 2):
             values = values[:, ends : rows - ends]
             peaks = np.fmax(*np.abs(_range(values, np.fmin, np.fmax)))
@@ -277,7 +279,6 @@ class RotationStatistics:
         }
 
     def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
-        """Adds a block with arrays [b, T, D] by name."""
         rates = {name: values[name].astype(np.float64) for name in self.stored}
         numbers = dict[str, Array]()
         if self.rotations and block.rows:

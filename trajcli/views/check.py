@@ -388,7 +388,6 @@ class TimeCheck:
         self._checked: set[int] = set()
 
     def add_block(self, _: Mapping[str, Array], block: Recording) -> None:
-        """Checks the times of a block."""
         for group, indices in block.by_part():
             clock, origin, numbers = group.clock, id(group.origin), block.numbers[indices].tolist()
             if clock is None or origin in self._checked:

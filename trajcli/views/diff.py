@@ -183,6 +183,7 @@ class Difference:
         free = [dof for dof in range(dofs) if dof not in turning]
         units = parse_units(read_unit(sides[0].dataset))
         units = None if units is None or len(units) not in (1, dofs) else units
+        # Errors are measured in SI; rotations are left out, whose angles are added on their own.
         factors = np.resize(per_si(units), dofs) if units else np.ones(dofs)
         self.unit = unit_text(si_units(units)) if units else ""
         names = self.names if len(self.names) == dofs else [*map(str, range(dofs))]
@@ -275,6 +276,7 @@ def find_datasets(files: Files, text: str) -> dict[str, Side]:
     source, episodes = parse_source(text), files.reading.episodes
     if episodes is not None:
         sides: dict[str, Side] = {}
+        # Trajectories are paired by their numbers, whatever their groups are called.
         for batch in read_batches(files, [text], as_stored=True):
             for k, number in enumerate(select(episodes, len(batch))):
                 part = batch.part(number).take(batch.inside[[number]])
@@ -365,6 +367,7 @@ def compare(
     Where each source has one dataset, or names one of every trajectory, these are compared,
     whatever they are called. always: measures how b follows a also where they do not differ.
     """
+    # A single pair is compared whatever the names.
     if len(first) == len(second) == 1:
         second = dict(zip(first, second.values(), strict=True))
     elif not first.keys() & second.keys():
@@ -406,6 +409,7 @@ def _compare_pair(name: str, a: Side, b: Side, tolerance: Tolerance, always: boo
     if reason or (difference.reason and not difference.pairing):
         return difference
     times, sides = None, (a, b)
+    # On a shared clock rows belong together by their times, even where both have as many rows.
     try:
         times = _pair_times(a, b)
         if times and times.shared_clock and not times.identical:
@@ -432,6 +436,7 @@ def _compare_pair(name: str, a: Side, b: Side, tolerance: Tolerance, always: boo
             with suppress(InputError):
                 _track_rows(difference, (first, second), sides)
         return difference
+    # Without one, trajectories may differ in nothing but the number of rows.
     rows = first.shape[-2:-1] + second.shape[-2:-1]
     same_but_rows = second.shape == (*first.shape[:-2], *rows[1:], *first.shape[-1:])
     if times and len(rows) == 2 and min(rows) and same_but_rows:
@@ -448,6 +453,7 @@ def _shapes_text(sides: tuple[Side, Side]) -> str:
 def _share_dofs(difference: Difference, a: Side, b: Side) -> tuple[Side, Side]:
     """Picks the dofs that both sides have, in one order: paired by their names or, where neither
     has any, by place. Raises InputError where one alone has names."""
+    # Reserved names, as those of stamps and lengths, are not of arrays with dofs.
     known = [side.recording for side in (a, b) if side.recording]
     if len(known) < 2 or any(x.array_name.rpartition("/")[2] in RESERVED_NAMES for x in known):
         return a, b
@@ -501,6 +507,7 @@ def _track_rows(
         return
     for block in timed[0].blocks(size=SCANNED_BYTES):
         start, rows, times = int(block.numbers[0]), block.rows, block.times()
+        # Delays are meaningless where times are unknown or do not increase.
         clocks = [recording.take(block.numbers).times() for recording in timed]
         if times is None or any(x is None or not (np.diff(x) > 0).all() for x in clocks):
             continue
@@ -536,6 +543,7 @@ def _compare_by_time(
     for number in range(len(times.first)):
         clocks = times.read_times(number)
         slack, overlap = times.tolerance(clocks[0]), times.overlap(clocks)
+        # The side with fewer rows where both overlap keeps them.
         coarse = int(not len(overlap[0]) or 0 < len(overlap[1]) < len(overlap[0]))
         fine, common = 1 - coarse, clocks[coarse][overlap[coarse]]
         ends, steps = [float(c[-1]) for c in clocks], np.diff(clocks[coarse])
@@ -569,6 +577,7 @@ def _compare_by_time(
     how = "on one clock" if times.shared_clock else times.remark or "from their starts"
     how += f"; {' and '.join(sorted(interpolated))} interpolated" if interpolated else ""
     difference.add_note(f"{rows} rows ({seconds:.6g} s) aligned by time, {how}")
+    # The index of a single trajectory has no number of it.
     if difference.index is not None and pair[0].ndim < len(difference.index):
         difference.index = difference.index[1 : 1 + pair[0].ndim]
     if not (difference.excess or always):
@@ -581,6 +590,7 @@ def compare_attributes(first: Catalogue, second: Catalogue) -> list[tuple[str, A
     pair = []
     for file in (first, second):
         attributes = dict(file.attributes())
+        # The request of an output is a JSON text: its options are compared one by one.
         if request := json_object(attributes.get("request")):
             del attributes["request"]
         texts = {k: x if isinstance(x, str) else json.dumps(x) for k, x in request.items()}
@@ -609,6 +619,7 @@ def report(
     from rich.text import Text
 
     yield Text(f"a: {sources[0]}\nb: {sources[1]}\n")
+    # data/demo_3/position and data/demo_12/position are one line.
     patterns: dict[str, list[Difference]] = {}
     for difference in differences:
         patterns.setdefault(_pattern(difference), []).append(difference)
@@ -640,6 +651,7 @@ def report(
     if any(difference.pairing == "place" for difference in differences):
         yield Text("dofs without names are compared by place; --joints a,b,c names them")
     yield from _tracking_lines(tracked)
+    # Limits of tracking decide alone: the tolerances of values then do not.
     if verdict is not None:
         text = verdict or "tracking: within the limits"
         yield Text(f"\n{text}", "bold red" if verdict else "")
@@ -674,6 +686,7 @@ def _value_lines(
             rms = (sum(x.square_sum for x in members) / sum(x.values for x in members)) ** 0.5
             rows[-1] = [name, str(unequal), str(sum(x.excess for x in members)), f"{absolute:.3g}",
                         f"{rms:.3g}", f"{relative:.3g}", f"{ulp:.4g}"]  # fmt: skip
+    # Relative differences and last places are shown only with -v: around zero they are large.
     if rows:
         columns = len(_HEADINGS) - (0 if verbose else 2)
         yield TextTable(_HEADINGS[:columns], [row[:columns] for row in rows], spare=("RMS",))
@@ -709,6 +722,7 @@ def verdict(differences: Sequence[Difference], error: float | None, delay: float
         if x.reason or (tracked and not x.tracks):
             failures.append(f"{name}: {x.reason or 'not measured'}")
         for title, (delays, _, _, largest, _, missing) in x.tracks:
+            # A delay that no joint shows is not known to be within the limit.
             known = np.abs(delays[np.isfinite(delays)])
             far = error is not None and bool(missing.any() or not (largest <= error).all())
             slow = delay is not None and not (known.size and (known <= delay).all())

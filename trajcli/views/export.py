@@ -97,6 +97,7 @@ class Export:
         self.target, self.units, self.factors = to, dict[str, str](), dict[str, Floats]()
         for name, owner in self.owners.items():
             self.factors[name], self.units[name] = units_to_show(owner, name, to)
+            # Integers in other units are no longer integers.
             kind = owner.arrays[name].precision.newbyteorder("=")
             wide = kind == np.longdouble or (kind.kind != "f" and (self.factors[name] != 1).any())
             self.types[name] = np.dtype("f8") if wide else kind
@@ -117,6 +118,7 @@ class Export:
         batch = select_positions(self.batch, others)
         chosen = Export(batch, range(len(batch)), self.others, to=self.target)
         chosen.commands, chosen.frame = make_commands(batch, kind, absolute), frame
+        # The one array of the batch becomes the actions, with its type, unit and factors.
         facts: Any
         for facts in (chosen.owners, chosen.types, chosen.units, chosen.factors):
             facts["actions"] = facts.pop(*batch.arrays)
@@ -146,6 +148,7 @@ class Export:
         elif self.target.time is not None:
             times = times * self.target.time.per_si
         self.form.require_distinct(times)
+        # Without times, an action has the number of the row that it leads to.
         if self.commands is not None:
             times = np.diff(times) if self.has_times else times[:, 1 - self.holds_last :]
         arrays = {"time": times}
@@ -157,6 +160,7 @@ class Export:
         return arrays
 
     def _in_si(self, block: Recording, name: str) -> Array:
+        # The action of the last row leads from there to itself.
         if self.commands is not None:
             values = block.input.read()
             values = np.concatenate([values, values[:, -1:]], 1) if self.holds_last else values
@@ -242,7 +246,8 @@ def select_trajectories(
             expected="trajectories with dofs",
             found="no trajectories" if batch is None else describe(batch.shape),
         )
-    turning = [other for other in other_arrays(batch, others) if other.holds_rotations]
+    # Orientations and angular rates of the same trajectories are exported with them.
+    turning = [other for other in other_arrays(batch, others) if other.of_rotations]
     left_out = first_labels(other for other in others if other not in turning)
     if left_out and batch.origin.named:
         raise InputError(
@@ -261,6 +266,7 @@ def require_kind(out: Path, to: InputUnits, form: TableForm, actions: bool) -> N
     that cannot be in units ``to``, a table of this form, or have ``actions``."""
     suffix, fixed = out.suffix.lower(), out.suffix.lower() in (".tum", *_MESSAGES)
     form.require(out)
+    # A message and a TUM file have the units of their formats, the time line of rerun has seconds.
     if (fixed and to != _IN_SI) or (suffix == ".rrd" and to.time is not None):
         expected = f"none: {suffix} has times in s{', positions in rad and m' if fixed else ''}"
         raise UsageError("units that are fixed", where="--to-units", expected=expected)
@@ -304,7 +310,8 @@ def write_export(chosen: Export, out: Path, overwrite: bool, files: Files) -> No
             writer(chosen, hidden, _make_job(chosen, out), files.report)
             files.sources.require_unchanged()
         return
-    blocks = make_blocks(chosen.batch, chosen.lengths)
+    # Arrays are written in blocks of one length, as outputs of integrate are.
+    blocks = blocks_of(chosen.batch, chosen.lengths)
     job = Job(out, description, blocks, partial(_arrays, chosen, description))
     write(
         out, description, lambda output: write_blocks(job, output.write, files.report),
@@ -381,6 +388,7 @@ def _write_parquet(chosen: Export, path: Path, job: Job[Block], report: Report) 
 
     def write_rows(columns: list[Array]) -> None:
         nonlocal writer
+        # Trajectories that have only numbers are numbered in integers.
         if chosen.several and chosen.has_numbers:
             columns[0] = columns[0].astype(np.int64)
         table = arrow.table(columns, names=chosen.headings(units=chosen.target != _IN_SI))
@@ -503,6 +511,7 @@ def _arrays(chosen: Export, description: Description, block: Block) -> Results:
     for name in chosen.types:
         shape = arrays[name].shape
         arrays[name] = arrays[name].reshape(*shape[:2], *chosen.axes(name).values())
+    # Actions lead on from the first row, which is written as the start state.
     if chosen.commands is not None:
         first = block.recording.input.select(range(len(block)), range(1)).read()[:, 0]
         arrays[_START], steps = first * chosen.factors["actions"], arrays.pop("time")
@@ -537,11 +546,13 @@ def _describe(chosen: Export, out: Path) -> Description:
     if chosen.commands is not None:
         attributes |= chosen.commands.options()
         attributes |= {"rotation_frame": chosen.frame} if batch.rotations else {}
+    # Rotations keep the order and the frame that the source states.
     if sizes.keys() - {"dof"}:
         stated = batch.file.attributes()
         words = ("rotation_order", "rotation_frame")
         attributes |= {word: decode_text(stated[word]) for word in words if word in stated}
         attributes |= {"rotations": sizes["rotation"]} if "rotation" in sizes else {}
+    # Trajectories of several lengths are groups with names; one group of numbers needs none.
     names: list[str] | None = chosen.names
     if len(numbers) > 1:
         names = [f"trajectory_{name}" if name.isdecimal() else name for name in chosen.names]

@@ -78,6 +78,7 @@ class Peaks:
 
     def find_binding(self, values: Array) -> Array:
         """Finds the values [n, D] that are at a limit, by the measure of retime."""
+        # The path is given to retime: limits of positions do not bind.
         if self.bounds is None or self.quantity not in QUANTITIES[1:]:
             return np.zeros(values.shape, bool)
         return fastest.is_binding(values, self.bounds.lower, self.bounds.upper)
@@ -114,7 +115,6 @@ class BlockExtremes:
     extremes: dict[str, list[Array]]
 
     def add_block(self, values: Mapping[str, Array], _: Recording) -> None:
-        """Adds a block with arrays [b, T, D] by name."""
         for name, parts in self.extremes.items():
             rows = _drawable(values[name])
             parts.append(np.stack([reduced(np.fmin, rows), reduced(np.fmax, rows)]))
@@ -270,6 +270,7 @@ def plot_sources(
             found = describe(batches[0].shape) if batches else "no trajectories"
             expected = "trajectories with rows and dofs"
             raise InputError("nothing to draw", where=str(origin), expected=expected, found=found)
+        # Trajectories that a figure would leave out are refused.
         whole_batch(batches)
         main = max(batches, key=lambda batch: len(batch.arrays))
         episodes = files.reading.episodes
@@ -298,6 +299,7 @@ def read_lines(sources: Sequence[PlotSource], report: Report) -> list[Line]:
                 if times.shared_clock:
                     starts[source.number] = (np.array(starts[0]) + times.start_offsets).tolist()
                     shared = True
+    # One source that shares no clock has all of them drawn from their starts.
     if remarks.notes:
         report.add(f"drawn {'; '.join(remarks.notes)}")
         starts = [[0.0] * len(source.selection) for source in sources]
@@ -349,6 +351,7 @@ class _FigureDofs:
         key = line.source, line.quantity, *line.dofs
         if key in self._lines:
             return self._lines[key]
+        # Dofs that an earlier line has, whatever its quantity, have the same number.
         names = [name for _, name in line.dofs]
         match = match_names(names, [name for _, name in self._known])
         dofs = [None if k is None else self._known[k] for k in match]
@@ -439,6 +442,7 @@ def short_labels(sources: Sequence[PlotSource]) -> list[str]:
     """Lists the labels of sources, or their names, without folders where these differ."""
     if all(source.label for source in sources):
         return [source.label for source in sources]
+    # Folders are shown only where files in them are called the same.
     origins = [source.origin for source in sources]
     names = [str(origin._replace(path=Path(origin.path.name))) for origin in origins]
     return names if len(set(names)) == len(names) else [str(origin) for origin in origins]

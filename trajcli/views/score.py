@@ -125,6 +125,7 @@ class ScoreTable:
             known = values[np.isfinite(values)]
             if len(known) < _LEAST_FOR_QUARTILES:
                 continue
+            # Where all scores are about equal, their quartiles differ by rounding alone.
             low, high = np.quantile(known, (0.25, 0.75))
             share = _ROUNDING_OF_TIMES if name in ("duration", "time_jumps") else _ROUNDING
             rounding = share * float(np.abs(known).max())
@@ -201,7 +202,6 @@ class BlockScores:
     extremes: list[Floats] = field(default_factory=list)
 
     def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
-        """Scores a block with arrays [b, T, D] by name."""
         if (times := block.times()) is None:
             raise InputError(no_time(first_part(self.batch)))
         dofs = self.batch.free_dofs if self.batch.rotations else slice(None)
@@ -279,6 +279,7 @@ def score_source(
     elif not stored and free and not notes:
         notes.append(f"{array}: its quantity is not known; FILE:DATASET names positions")
     stored = stored or {"": array}
+    # Peaks at the ends would be those of the method, not of the motion.
     ends = one_sided_rows(batch)
     if ends:
         rows = f"the first and the last {ends} rows, whose windows are one-sided"
@@ -355,6 +356,7 @@ def _absence_notes(scores: Scores, count: int) -> list[str]:
 
 def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
     """Writes a CSV table with a line per trajectory of every file; absent scores are empty."""
+    # Files may have different scores: the columns are those of all.
     heads = dict.fromkeys(table.heading(n) for table in tables.values() for n in table.scores)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
