@@ -146,7 +146,7 @@ def test_diff_gives_the_angle_between_rotations_whatever_their_signs(trajcli, re
     assert found["angle_rms"] == pytest.approx(0.01, abs=1e-12)
     assert found["absolute"] < 0.006
     trajcli.ok(f"diff {whole} other.h5:quat --atol 0.006")
-    assert "0.01 rad between them" in trajcli(f"diff {whole} other.h5:quat").out
+    assert "0.01 rad between rotations" in trajcli(f"diff {whole} other.h5:quat").out
     equal = trajcli(f"diff {whole} other.h5:negated --rotation wxyz --json").document["datasets"]
     assert [x["differing"] for x in equal] == [0]
     write_h5("half.h5", orientation_wxyz=tilted[::2], times=TIMES[::2])

@@ -1,4 +1,4 @@
-"""Limits from TOML and URDF: what is read, what is refused."""
+"""Limits from TOML, URDF and MoveIt: which are read, and which files are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write(folder: Path, text: str, name: str = "limits.toml") -> Path:
     return path
 
 
-def test_the_sample_gives_limits_by_joint_in_the_order_that_is_asked_for(samples):
+def test_limits_of_the_sample_come_in_the_order_of_the_joints(samples):
     names = [f"panda_joint{n}" for n in (4, 2)]
     bounds = read_limits(samples / "limits.toml").bounds(names)
     assert bounds["position"].lower.tolist() == [-3.0718, -1.7628]
@@ -49,7 +49,7 @@ def test_joints_of_another_robot_are_refused(samples):
         read_limits(samples / "limits.toml").bounds(["left", "right"])
 
 
-def test_a_urdf_gives_position_and_velocity_of_what_moves(tmp_path):
+def test_a_urdf_gives_limits_of_the_joints_that_move(tmp_path):
     bounds = read_limits(write(tmp_path, URDF, "two.urdf")).bounds(["a", "b", "slide"])
     assert bounds["position"].lower.tolist() == [-np.inf, -1, 0]
     assert bounds["position"].upper.tolist() == [np.inf, 2, 0.5]
@@ -94,12 +94,12 @@ def test_a_urdf_with_entities_or_references_is_refused_unread(tmp_path, head):
         ),
     ],
 )
-def test_what_is_not_limits_is_one_message(tmp_path, text, message):
+def test_files_without_limits_give_one_message(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         read_limits(write(tmp_path, text))
 
 
-def test_a_limit_that_is_missing_is_one_message(tmp_path):
+def test_a_missing_file_of_limits_gives_one_message(tmp_path):
     with pytest.raises(InputError, match=r"none\.toml"):
         read_limits(tmp_path / "none.toml")
 
@@ -122,7 +122,7 @@ def test_names_of_joints_match_by_the_rule(names, others, expected):
     assert match_names(names, others) == expected
 
 
-def test_names_that_match_by_the_rule_are_said(tmp_path):
+def test_names_that_match_by_the_rule_are_reported(tmp_path):
     limits = read_limits(write(tmp_path, URDF.replace('"b"', '"b_joint"'), "two.urdf"))
     assert limits.bounds(["a", "b.pos"])["velocity"].upper.tolist() == [4, 3]
     said = ["limits by name: b.pos is b_joint", "limits without a dof: slide"]
@@ -177,7 +177,7 @@ joint_limits:
             read_limits(write(tmp_path, wrong, "joint_limits.yaml"))
 
 
-def test_limits_of_moveit_are_those_that_it_has(tmp_path):
+def test_only_limits_that_moveit_sets_are_read(tmp_path):
     pytest.importorskip("yaml")
     for text in (MOVEIT, "robot_description_planning:" + MOVEIT.replace("\n", "\n  ")):
         bounds = read_limits(write(tmp_path, text, "joint_limits.yaml")).bounds(["wrist", "elbow"])
@@ -190,7 +190,7 @@ def test_limits_of_moveit_are_those_that_it_has(tmp_path):
 @pytest.mark.parametrize(
     "text", ["a: 1", "joint_limits: 3", "joint_limits: {a: {has_jerk_limits: true}}"]
 )
-def test_what_is_not_moveit_is_refused(tmp_path, text):
+def test_yaml_of_other_programs_is_refused(tmp_path, text):
     pytest.importorskip("yaml")
     with pytest.raises(InputError):
         read_limits(write(tmp_path, text, "joint_limits.yaml"))

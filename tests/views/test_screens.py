@@ -1,4 +1,4 @@
-"""What is shown in a terminal, letter by letter: tables and plots, narrow and wide, in ASCII too.
+"""Tables and plots in a terminal, letter by letter: narrow and wide, in ASCII, too.
 
 The expected texts lie in ``snapshots``.
 """
@@ -73,7 +73,7 @@ def numbers(lines: Iterable[str]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
-def test_no_number_is_left_out_or_broken_on_a_terminal_of_usual_width(width):
+def test_terminals_of_usual_width_show_every_number_unbroken(width):
     whole, narrow = (
         numbers(shown(on, *report(("a.h5", "b.h5"), *differences(), False)))
         for on in (console(1000), console(width))

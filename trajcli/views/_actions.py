@@ -11,7 +11,7 @@ from trajcli.files.quantities import ROTATIONS
 from trajcli.files.recording import Array, Recording
 from trajcli.views.recordings import find_quantities, first_labels, first_part
 
-HELD_NOTE = Note("no row is behind the last of an episode, so that its action stays there")
+HELD_NOTE = Note("no row follows the last one of an episode, so its action stays there")
 
 
 def select_positions(batch: Recording, others: Sequence[Recording]) -> Recording:
@@ -31,7 +31,7 @@ def select_positions(batch: Recording, others: Sequence[Recording]) -> Recording
             where=str(first_part(batch).where),
             expected="one array of positions or orientations, to make actions of",
             found=", ".join([*batch.arrays, *first_labels(orientations)]),
-            hint=f"{path}:DATASET names it; trajcli inspect {path} lists what there is",
+            hint=f"{path}:DATASET names it; trajcli inspect {path} lists its datasets",
         )
     if (single := batch.lengths < 2).any():
         where = batch.place_text(int(single.argmax()))

@@ -85,7 +85,7 @@ class StepCheck:
         frozen = self.steps[:, 5] > 0
         jumps, repeats = self.steps[~frozen], self.steps[frozen]
         size = max(jumps[:, 3].tolist(), key=abs, default=0.0)
-        yield "jumps", jumps, f"a step of {size:.3g}, which the speed beside it does not explain"
+        yield "jumps", jumps, f"a step of {size:.3g}, which the speed next to it does not explain"
         rows, seconds = repeats[:, 5:].max(0, initial=0.0)
         time = "" if np.isnan(seconds) else f" ({seconds:.3g} s)"
         yield "frozen rows", repeats, f"{rows:.0f} equal rows{time} in motion, before the row"

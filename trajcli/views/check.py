@@ -294,15 +294,15 @@ def failed(
     place of the worst value is added.
     """
     worst = max(failures, key=lambda failure: failure.excess)
-    places = [
+    texts = [
         place_text(batch, failure, f", {dof_text(batch, failure.dof)}") for failure in failures
     ]
     dof = batch.dofs.numbers[worst.dof]
     facts["at"] = {"trajectory": worst.trajectory, "row": worst.row, "dof": dof}
     facts["at"] |= {} if worst.time is None else {"time": worst.time}
     values = sum(failure.count for failure in failures)
-    array, where = label(batch, name or worst.dataset), places[failures.index(worst)]
-    return Finding(check, array, False, text, count, where, values, places, facts)
+    array, where = label(batch, name or worst.dataset), texts[failures.index(worst)]
+    return Finding(check, array, False, text, count, where, values, texts, facts)
 
 
 def place_text(batch: Recording, failure: Failure, dof: str = "") -> str:
@@ -321,10 +321,10 @@ def recompute_finding(
     row and dof of it.
     """
     if beyond:
-        place = dict(zip(("trajectory", "row", "dof"), at, strict=False))
-        where = ", ".join(f"{axis} {i}" for axis, i in place.items())
+        index = dict(zip(("trajectory", "row", "dof"), at, strict=False))
+        where = ", ".join(f"{axis} {i}" for axis, i in index.items())
         text = f"{beyond} of {values} values are not what the recorded command gives"
-        facts = {"at": place, "times_rounding": excess}
+        facts = {"at": index, "times_rounding": excess}
         return Finding("recompute", name, False, text, 0, where, beyond, facts=facts)
     text = f"{differing} of {values} values differ by rounding" if differing else "equal to the bit"
     return Finding("recompute", name, True, text, facts={"exact": not differing})
@@ -589,11 +589,11 @@ class LimitCheck:
         ]
         checked = {*arrays}
         if "position" in arrays:
-            checked |= {x for held in others if "position" not in held for x in held}
-        elif any("position" in held for held in others):
+            checked |= {x for arrays in others if "position" not in arrays for x in arrays}
+        elif any("position" in arrays for arrays in others):
             checked |= {*QUANTITIES}
         else:
-            checked |= {x for held in others for x in held}
+            checked |= {x for arrays in others for x in arrays}
         lacking = [quantity for quantity in bounds if quantity not in checked]
         self.missing = lacking if self.reason else []
         self.derived = {q: Statistics(q, dofs, bounds[q]) for q in lacking if not self.reason}
@@ -733,8 +733,8 @@ def compare_velocities(
     if any(0 in shape for shape in shapes[0]):
         what, expected, found = "nothing to compare", "rows and dofs", "an empty array"
         raise InputError(what, where=batch.file.path, expected=expected, found=found)
-    places = batch.source, others.source
-    pairs = pair_dofs(batch.pairing_labels, others.pairing_labels, places)
+    sources = batch.source, others.source
+    pairs = pair_dofs(batch.labels_to_pair, others.labels_to_pair, sources)
     times = None
     if len(batch) == len(others):
         with suppress(InputError):
@@ -849,13 +849,13 @@ def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[Re
         if lines:
             yield Text(f"\n{finding.check}, {finding.dataset}", "bold")
             yield Text("\n".join(f"  {line}" for line in lines))
-    made = sum(finding.passed is not None for finding in findings)
-    checks = "check" if made == 1 else "checks"
+    done = sum(finding.passed is not None for finding in findings)
+    checks = "check" if done == 1 else "checks"
     if failing:
-        yield Text(f"\n{name}: {len(failing)} of {made} {checks} failed", "bold red")
+        yield Text(f"\n{name}: {len(failing)} of {done} {checks} failed", "bold red")
         if not verbose and any(len(finding.failures) > 1 for finding in failing):
             yield Text("-v lists every trajectory that fails")
     else:
-        omitted = len(findings) - made
+        omitted = len(findings) - done
         more = f", {omitted} could not be made" if omitted else ""
-        yield Text(f"\n{name}: {made} {checks} passed{more}")
+        yield Text(f"\n{name}: {done} {checks} passed{more}")

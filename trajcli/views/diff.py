@@ -262,8 +262,8 @@ def last_places(a: Array, b: Array) -> Floats:
     with np.errstate(all="ignore"):
         x, y = (values.astype(f"f{size}") for values in (a, b))
         # The difference itself is taken in float64, which holds that of two float32 exactly.
-        places = np.abs(x.astype(np.float64) - y) / np.spacing(np.maximum(np.abs(x), np.abs(y)))
-    return np.where(x == y, 0.0, np.where(np.isnan(places), np.inf, places))
+        ulps = np.abs(x.astype(np.float64) - y) / np.spacing(np.maximum(np.abs(x), np.abs(y)))
+    return np.where(x == y, 0.0, np.where(np.isnan(ulps), np.inf, ulps))
 
 
 def find_datasets(files: Files, text: str) -> dict[str, Side]:
@@ -635,7 +635,7 @@ def report(
             angle = max(member.angle for member in members)
             squares = sum(m.angle_square_sum for m in members)
             rms = (squares / sum(m.rotations for m in members)) ** 0.5
-            yield Text(f"{name}: up to {angle:.3g} rad between them, RMS {rms:.3g} rad")
+            yield Text(f"{name}: up to {angle:.3g} rad between rotations, RMS {rms:.3g} rad")
         if notes := [member for member in members if member.reason or member.note]:
             # The member whose text is shown is the first that is listed.
             first = min(notes, key=lambda member: not member.reason)
@@ -647,7 +647,7 @@ def report(
         yield Text(f"attribute {name}: {' and '.join(_shortened_pair(*values))}")
     # Types are known of every pair: without them no name is in both sources.
     if differences and not any(x.types for x in differences):
-        yield Text("no dataset is in both: name one of each; --episodes all goes by trajectories")
+        yield Text("no dataset is in both: name one of each; --episodes all pairs trajectories")
     if any(difference.pairing == "place" for difference in differences):
         yield Text("dofs without names are compared by place; --joints a,b,c names them")
     yield from _tracking_lines(tracked)
@@ -728,7 +728,7 @@ def verdict(differences: Sequence[Difference], error: float | None, delay: float
             slow = delay is not None and not (known.size and (known <= delay).all())
             failures += [title] if far or slow else []
     if not (tracked or failures):
-        return "no trajectories with times to measure: --dt SECONDS or --times says them"
+        return "no trajectories with times to measure: --dt SECONDS or --times gives the times"
     count = max(len(failures), sum(len(x.tracks) for x in tracked))
     text = f"{len(failures)} of {count} beyond the limits: {listed(failures, _WORST)}"
     return text if failures else ""

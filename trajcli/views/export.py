@@ -251,7 +251,7 @@ def select_trajectories(
     left_out = first_labels(other for other in others if other not in turning)
     if left_out and batch.origin.named:
         raise InputError(
-            "arrays that are no trajectories of one table",
+            "arrays that do not fit into one table",
             where=source,
             expected="arrays of the same dofs and quantity",
             found=", ".join([label(batch), *left_out]),
@@ -270,9 +270,9 @@ def require_kind(out: Path, to: InputUnits, form: TableForm, actions: bool) -> N
     if (fixed and to != _IN_SI) or (suffix == ".rrd" and to.time is not None):
         expected = f"none: {suffix} has times in s{', positions in rad and m' if fixed else ''}"
         raise UsageError("units that are fixed", where="--to-units", expected=expected)
-    typed = {"--actions-as": actions, "--to-units of times": form.stamps and to.time is not None}
-    if (form.stamps or fixed) and any(typed.values()):
-        found = next(option for option, given in typed.items() if given)
+    options = {"--actions-as": actions, "--to-units of times": form.stamps and to.time is not None}
+    if (form.stamps or fixed) and any(options.values()):
+        found = next(option for option, typed in options.items() if typed)
         where = "--stamps" if form.stamps else suffix
         raise UsageError("cannot be combined", where=where, found=found)
     if out != _STDOUT and suffix not in _WRITERS and suffix not in _ARRAYS:
@@ -548,9 +548,9 @@ def _describe(chosen: Export, out: Path) -> Description:
         attributes |= {"rotation_frame": chosen.frame} if batch.rotations else {}
     # Rotations keep the order and the frame that the source states.
     if sizes.keys() - {"dof"}:
-        stated = batch.file.attributes()
+        stored = batch.file.attributes()
         words = ("rotation_order", "rotation_frame")
-        attributes |= {word: decode_text(stated[word]) for word in words if word in stated}
+        attributes |= {word: text_of(stored[word]) for word in words if word in stored}
         attributes |= {"rotations": sizes["rotation"]} if "rotation" in sizes else {}
     # Trajectories of several lengths are groups with names; one group of numbers needs none.
     names: list[str] | None = chosen.names

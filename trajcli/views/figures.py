@@ -193,8 +193,8 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     opacity = dict(zip(names, np.linspace(1.0, 0.3, len(names)).tolist(), strict=True))
     # A panel of a single dof that follows the panel of its quantity is lower.
     small = [k > 0 and stacked[k - 1][0] == panel[0] for k, panel in enumerate(stacked)]
-    figure, axes = _new_figure([0.6 if alone else 1.55 for alone in small], 1, sharex=True)
-    for axis, alone, (quantity, members, shown) in zip(axes, small, stacked, strict=True):
+    figure, axes = _new_figure([0.6 if low else 1.55 for low in small], 1, sharex=True)
+    for axis, low, (quantity, members, shown) in zip(axes, small, stacked, strict=True):
         width = 1.0 if len(members) < 4 else 0.7
         for line in members:
             for i, (number, name) in enumerate(line.dofs):
@@ -218,9 +218,9 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
                               gid=f"at its limit/{name}", **_AT_LIMIT | style)  # fmt: skip
         _draw_limits(axis, members, shown)
         units = ", ".join(dict.fromkeys(line.unit for line in members if line.unit))
-        name = f", {_plain(dict(dofs)[min(shown)])}" if alone else ""
+        name = f", {_plain(dict(dofs)[min(shown)])}" if low else ""
         axis.set_ylabel(f"{quantity}{name}\n{_unit_text(units)}".strip())
-        axis.locator_params(axis="y", nbins=2 if alone else "auto")
+        axis.locator_params(axis="y", nbins=2 if low else "auto")
     clock = lines[0].time_unit if all(line.time_unit for line in lines) else ""
     axes[-1].set_xlabel(f"time ({clock})" if clock else "row")
     figure.align_ylabels(axes)

@@ -72,7 +72,7 @@ def inspect_source(
     charts and the names of the dofs of one trajectory. Large files are sampled, unless ``full``.
     Raises InputError where the file cannot be opened, or the named dataset is not there.
     """
-    source, episodes, said = parse_source(text), files.reading.episodes, files.report
+    source, episodes = parse_source(text), files.reading.episodes
     members = expand_files(source)
     unread = unreadable_files(files, members)
     opened = [files.open(member.path) for member in members if member not in unread]
@@ -84,7 +84,7 @@ def inspect_source(
     chosen = [] if main is None else select(episodes, len(main))
     if main is not None:
         usable, faults = main.take(chosen).usable()
-        said.add_notes(*(f"{name} is left out: {fault.what}" for name, fault in faults.items()))
+        files.report.add(*(f"{name} is left out: {fault.what}" for name, fault in faults.items()))
         chosen = usable.numbers.tolist()
     # The main batch may join several: each reads its part of what --episodes picks among all.
     parts = [] if main is None else list(main.members)
@@ -134,23 +134,23 @@ def _read_source(
 
     What other commands refuse is shown, and only reported.
     """
-    batches, said = list[Recording](), files.report
+    batches = list[Recording]()
     if named.rpartition("/")[2] not in ("dt", *STAMPS):
         try:
-            with said.attempt():
+            with files.report.attempt():
                 batches = read_batches(files, [text], as_stored=True)
         except InputError as error:
             # SOURCE may name something else that is listed.
             if (named and not _find_names(opened, named)) or files.reading.window:
                 raise
             if not isinstance(error, NoTrajectories):
-                said.add(_in_a_line(error))
+                files.report.add(_in_a_line(error))
     # The names are found after the trajectories: once read, a bag may have more of them.
     names = _find_names(opened, named)
     try:
         return batches, whole_batch(batches)[0], names
     except InputError as error:
-        said.add(_in_a_line(error))
+        files.report.add(_in_a_line(error))
         return batches, main_batch(batches), names
 
 

@@ -237,9 +237,7 @@ def find_quantities(
             how = ", by its unit" if by_unit else ", by its name" if rate else ""
             notes.append(f"{first} read as {quantity}{how}")
         else:
-            what = (
-                "dofs of several quantities" if by_unit or rate == SEVERAL else "no motion's name"
-            )
+            what = "dofs of several quantities" if by_unit or rate == SEVERAL else "no known name"
             notes.append(f"{first} has {what}; --as position, or velocity, …, says what it is")
     units = {name: recording.unit(array) or "" for name, array in stored.items()}
     if units.get("position"):
@@ -396,8 +394,8 @@ def main_batch(candidates: Sequence[Recording]) -> Recording | None:
 def other_arrays(main: Recording, candidates: Sequence[Recording]) -> list[Recording]:
     """Finds the batches that hold other arrays of the same trajectories: a file may have positions,
     orientations and angular rates of one motion."""
-    own = locations(main)
-    return [batch for batch in candidates if batch is not main and locations(batch) == own]
+    where = locations(main)
+    return [batch for batch in candidates if batch is not main and locations(batch) == where]
 
 
 def first_labels(batches: Iterable[Recording]) -> list[str]:
