@@ -314,7 +314,9 @@ class Call:
 
             # tensors of torch's tracers have no memory for kernels: torch computes them
             backend = backend if addressable(tensors) else "torch"
-        choice = choose_for_tensors(tensors[0].device, backend) if tensors else choose("cpu", backend)
+        choice = (
+            choose_for_tensors(tensors[0].device, backend) if tensors else choose("cpu", backend)
+        )
         inputs = inputs.prepare_mode(choice)
         self._inputs: Inputs | None = inputs
         self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded

@@ -44,7 +44,6 @@ from trajcli.curves.resampling import ARRAY_COUNTS, hermite
 from trajcli.curves.sampling import derivative, half_ulp, is_known, missing_parts, take, taylor
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.kernels.program import Array, Floats, Integers
-from trajcli.mode_options import ANY_PACE
 from trajcli.modes.mode import QUANTITIES
 from trajcli.padding import padded, read_lengths, zero_padding
 from trajcli.trajectory import State, Trajectory, as_trajectory

@@ -69,7 +69,9 @@ def cut_to_window(
     if not rows:
         raise InputError(replace(fault, found=f"none in {whole.source}", hint=""))
     left = f"; {absent} of {len(ends)} trajectories have none" if absent else ""
-    report.add_notes(Note(f"{where}: {window.clock_name}; {rows} of {sum(map(len, lines))} rows{left}"))
+    report.add_notes(
+        Note(f"{where}: {window.clock_name}; {rows} of {sum(map(len, lines))} rows{left}")
+    )
     parts = iter(np.split(spans, np.cumsum([*map(len, usable)])))
     for recording in recordings:
         if recording.fault is None:

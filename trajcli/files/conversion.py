@@ -39,7 +39,9 @@ def read_unit(stored: Dataset) -> str:
 
 def convert_to_si(stored: Dataset, units: Units) -> Dataset:
     """Converts an array [..., D] to SI units, in float64 if its values have to change."""
-    labelled = replace(stored, attributes={**stored.attributes, "units": unit_text(si_units(units))})
+    labelled = replace(
+        stored, attributes={**stored.attributes, "units": unit_text(si_units(units))}
+    )
     by = per_si(units)
     if not (by != 1.0).any():
         return labelled

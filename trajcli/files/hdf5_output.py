@@ -81,7 +81,10 @@ class Hdf5Output(Output):
             if groups:
                 self._make_groups(file)
             for name, texts in description.sources.items():
-                data, parent = list(map(decode_text, texts)), h5py.Group(_open_group(file.id, SOURCES))
+                data, parent = (
+                    list(map(decode_text, texts)),
+                    h5py.Group(_open_group(file.id, SOURCES)),
+                )
                 parent.create_dataset(name, data=data, dtype=h5py.string_dtype())
         # HDF5 has given every contiguous dataset its address, but the file may have holes there
         reserve(self._hidden.data, self._hidden.data.stat().st_size)

@@ -17,7 +17,7 @@ import numpy as np
 from trajcli.errors import InputError, Note, UsageError, join_names, unknown
 from trajcli.files._document_files import parse_yaml
 from trajcli.files.dofs import Dofs, dof_numbers, match_names
-from trajcli.files.file_bytes import SourceFiles, read_regular, read_fault
+from trajcli.files.file_bytes import SourceFiles, read_fault, read_regular
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, derive_unit
 from trajcli.kernels.program import Floats
 from trajcli.units import (

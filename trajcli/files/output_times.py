@@ -13,7 +13,7 @@ import numpy.typing as npt
 from trajcli.curves.resampling import stamp_rounding
 from trajcli.errors import Fault, InputError, wrong_shape
 from trajcli.files.catalogue import Values, load_array, take_trajectories
-from trajcli.files.clock import exact_seconds, in_seconds, add_seconds, unit_by_size
+from trajcli.files.clock import add_seconds, exact_seconds, in_seconds, unit_by_size
 from trajcli.files.companions import STAMPS
 from trajcli.files.conversion import divide, read_unit
 from trajcli.files.opening import Files

@@ -14,7 +14,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError, UsageError, wrong_shape
 from trajcli.files._layouts import Layout
 from trajcli.files.catalogue import Catalogue, Dataset, Values, load_array, stack_arrays
-from trajcli.files.conversion import convert_to_si, divide, read_unit, join_axes
+from trajcli.files.conversion import convert_to_si, divide, join_axes, read_unit
 from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, ROTATIONS

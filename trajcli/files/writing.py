@@ -153,7 +153,9 @@ def write(
         # a part of a run, in OUT.parts, lists its inputs by paths relative to the folder of OUT
         if sources is not None and description.sources:
             folder = os.path.realpath(out.parent.parent)
-            contents = ((relative_path(path, folder), text) for path, text in sources.hash_contents())
+            contents = (
+                (relative_path(path, folder), text) for path, text in sources.hash_contents()
+            )
             output.inputs = sorted(map(json.dumps, contents))
         # a change after the first read would mix two states of a file in one output
         if sources is not None:

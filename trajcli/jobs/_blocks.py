@@ -59,13 +59,18 @@ class Batch:
             names |= dict.fromkeys(("dt", "times"), str(clock.where))
         inputs = self.inputs.block(actions, begin, end, begin - number, names)
         # faults count rows as the file does, also behind rows that were left out
-        rows = self.inputs.row_numbers if self.inputs.rates else self.recording.part(begin).row_numbers
+        rows = (
+            self.inputs.row_numbers if self.inputs.rates else self.recording.part(begin).row_numbers
+        )
         return self.commands.mode_inputs(replace(inputs, row_numbers=rows))
 
     def check_values(self, begin: int, inputs: Inputs) -> None:
         """Raises InputError for the values of a block that begins at trajectory ``begin``."""
         faults, end = value_faults(inputs, inputs.allow_nonfinite), begin + len(inputs.actions)
-        parts, numbers = self.recording.part_indices[begin:end], self.recording.group_indices[begin:end]
+        parts, numbers = (
+            self.recording.part_indices[begin:end],
+            self.recording.group_indices[begin:end],
+        )
         if faults and (
             (parts != parts[:1]).any()
             or self.recording.part(begin).file.members

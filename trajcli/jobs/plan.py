@@ -261,7 +261,9 @@ class Plan:
 
         # paths in an output are relative to its folder, so that both can be moved together
         folder = request.folder
-        sources = {n: [x.relative_text(folder) for x in places] for n, places in self.sources.items()}
+        sources = {
+            n: [x.relative_text(folder) for x in places] for n, places in self.sources.items()
+        }
         if request.shard is not None:
             about["shard"] = str(request.shard)
         texts = {name: sources_text(name, seen) for name, seen in sources.items()}

@@ -14,12 +14,10 @@ from trajcli.arrays import output_dtype
 from trajcli.curves import resampling
 from trajcli.curves.resampling import DEFAULT, count_new_rows
 from trajcli.curves.sampling import (
-    curve_name,
-    is_cascade,
+    end_slack,
     is_known,
     locate_times,
     missing_parts,
-    end_slack,
 )
 from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.catalogue import decode_text
@@ -376,7 +374,9 @@ def _measure_rows(
                 rows = rows or {QUANTITIES[0]: last.input.read()}
                 may_hold = list(resampling.at_rest(rows, knots))
             pairs = zip(ends[indices].tolist(), may_hold, strict=True)
-            counts[indices] = [count_new_rows(rate, end, rounding, acting, may) for end, may in pairs]
+            counts[indices] = [
+                count_new_rows(rate, end, rounding, acting, may) for end, may in pairs
+            ]
     return counts, ends, slack
 
 

@@ -34,7 +34,6 @@ from trajcli.files.state_sources import state_from_option, state_units, stored_s
 from trajcli.inputs import Inputs
 from trajcli.jobs._blocks import LeftOut, has_recorded_rates
 from trajcli.jobs.request import Request
-from trajcli.mode_options import CURVE
 from trajcli.modes import ALIASES, Mode, make_method, make_mode
 from trajcli.units import parse_units, per_si, si_units, unit_text
 
@@ -101,7 +100,9 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     if request.recorded:
         if (units := first.position_units) is not None:
             mode = mode.scale_noise(per_si(units))
-        recordings = repair_recordings(recordings, request, mode.least_rows, report, request.episodes)
+        recordings = repair_recordings(
+            recordings, request, mode.least_rows, report, request.episodes
+        )
         first.require_rotations()
     recording = join(recordings)
     if not request.recorded and all(has_recorded_rates(part, mode) for part in usable):
@@ -284,7 +285,9 @@ def _require_commands(request: Request, first: Recording) -> None:
     """Raises UsageError where export wrote the actions in another form than the request takes."""
     known = {word: first.companions.attribute(word)[1] for word in _COMMAND_OPTIONS}
     # without a word about it, the frame is the world
-    stated = {word: decode_text(value) for word, value in known.items() if value not in (None, "world")}
+    stated = {
+        word: decode_text(value) for word, value in known.items() if value not in (None, "world")
+    }
     missing = [word for word in stated if getattr(request, word) in (None, "world")]
     if first.is_output and first.holds_actions and "actions" in stated and missing:
         words = (f"--{word.replace('_', '-')} {stated[word]}" for word in missing)

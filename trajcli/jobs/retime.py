@@ -43,7 +43,6 @@ from trajcli.jobs.job import Block, Results
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resample import curves_between
 from trajcli.kernels.program import Floats
-from trajcli.mode_options import ANY_PACE
 from trajcli.names import EndsName
 from trajcli.system import hold_signals, pending_signal, processors
 from trajcli.trajectory import State
@@ -112,7 +111,9 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
         paces = (Paces if method == "uniform" else Timings)(recording, request, files)
         share = recording if shard is None else recording.take(slice(*shard.share(len(recording))))
         indices, left_out = find_computable(request, share)
-        left_out += paces.prepare(share.take(indices).select_arrays(paces.arrays), files.report, stack)
+        left_out += paces.prepare(
+            share.take(indices).select_arrays(paces.arrays), files.report, stack
+        )
 
         stamps = paces.recording.start_stamps(relative=shard is not None)
         variables = [*paces.variables(), time_variable(len(recording) == 1)]
@@ -275,7 +276,14 @@ class Paces:
         for name, share in pace.slack.items():
             self._slack[name][indices] = share
         self._count_beyond(values.get("position"))
-        yield 0, {"time": times, **retiming.scale_outputs(values, pace.factor), "time_scale": pace.factor}
+        yield (
+            0,
+            {
+                "time": times,
+                **retiming.scale_outputs(values, pace.factor),
+                "time_scale": pace.factor,
+            },
+        )
 
     def _count_beyond(self, position: Any) -> None:
         """Counts the trajectories with positions [b, T, D] beyond their limits."""

@@ -184,7 +184,7 @@ class Integration:
             batch.check_values(block.begin, inputs)
             arrays = inputs.compute(plan.choice, plan.dtype, plan.quantities)
         else:
-            from trajcli.kernels.native import Forward, FileOutput
+            from trajcli.kernels.native import FileOutput, Forward
 
             # the kernel notices NaN and Inf as it reads; a search for their place follows only then
             batch.check_values(block.begin, replace(inputs, allow_nonfinite=True))

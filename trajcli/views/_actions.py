@@ -21,10 +21,10 @@ def select_positions(batch: Recording, others: Sequence[Recording]) -> Recording
     trajectories that have orientations, and for single rows.
     """
     path, turns = batch.file.path, [ROTATIONS[0]] if ROTATIONS[0] in batch.arrays else []
-    names = turns if batch.of_rotations else [find_quantities(batch)[0].get("position", "")]
+    names = turns if batch.holds_rotations else [find_quantities(batch)[0].get("position", "")]
     orientations = [other for other in others if ROTATIONS[0] in other.arrays]
     # An array that export wrote as actions states what kind of actions it has.
-    exported = batch.own_output and "actions" in names and batch.companions.attribute("actions")[1]
+    exported = batch.is_output and "actions" in names and batch.companions.attribute("actions")[1]
     if orientations or exported or not any(names):
         raise InputError(
             "positions and orientations in two arrays" if orientations else "no positions",

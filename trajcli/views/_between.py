@@ -9,7 +9,7 @@ from contextlib import suppress
 import numpy as np
 
 from trajcli.curves.resampling import ARRAY_COUNTS
-from trajcli.curves.retiming import polynomials, find_zeros
+from trajcli.curves.retiming import find_zeros, polynomials
 from trajcli.curves.sampling import curve_name, derivative, taylor
 from trajcli.errors import InputError, UsageError
 from trajcli.files.limits import Bounds
@@ -37,7 +37,7 @@ class CurveCheck:
 
         # Rows or times that no curve can be drawn through fail in other checks.
         with suppress(InputError, UsageError):
-            curves = curves_between(reading, batch.only(self._rows))
+            curves = curves_between(reading, batch.select_arrays(self._rows))
             mode, options = self._mode = curves.mode or ("", {})
             self.curve = curve_name(mode, options) or curves.method
             if mode or (self.curve in ARRAY_COUNTS and len(self._rows) > 1):
@@ -97,7 +97,7 @@ class CurveCheck:
         begin, end = (np.broadcast_to(x, values.shape)[steps] for x in (low, low + step))
         coefficients = [x[steps] for x in known]
         # An extreme is at an end of the step, or where the derivative is zero.
-        candidates = np.stack([begin, end, *zeros_within(coefficients[1:], begin, end)])
+        candidates = np.stack([begin, end, *find_zeros(coefficients[1:], begin, end)])
         reached = derivative([*coefficients, 0.0], candidates, 0)
         most = excess(reached, dof).argmax(0), np.arange(len(dof))
         values[steps], delays[steps] = reached[most], candidates[most] - begin

@@ -11,7 +11,7 @@ from trajcli.files.quantities import ROTATIONS
 from trajcli.files.recording import Array, Recording
 from trajcli.files.repair import TurnJumps
 from trajcli.kernels.program import Floats, Integers
-from trajcli.scores import with_derivatives
+from trajcli.scores import add_derivatives
 from trajcli.views._statistics import Failure, find_failures
 
 # A jump is four times as fast as the steps next to it, of which four count on either side, and
@@ -57,7 +57,7 @@ class StepCheck:
             neighbour[:, :-1] = np.fmax(neighbour[:, :-1], np.where(alike, speed[:, 1:], 0.0))
             lone = speed > np.fmax(_JUMP * neighbour, _MEANS * speed.mean(1, keepdims=True))
             lone &= np.abs(rise) > _ROUNDING * np.nanmax(np.abs(rows), initial=0.0)
-        turned = {*map(tuple, self._turns.found[:, :3].astype(int).tolist())}
+        turned = {*map(tuple, self._turns.jumps[:, :3].astype(int).tolist())}
         for b, k in np.argwhere(lone.any(1)).tolist():
             time = np.full(rows.shape[1], np.nan) if times is None else times[b]
             # Rows that arrive in a burst were not measured in it: a jump is one by their stamps and

@@ -18,8 +18,8 @@ from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_START, ROTATIONS, UNITS_OF_ROTATIONS
 from trajcli.files.reader import read_recordings
-from trajcli.files.reading import Reading, select
-from trajcli.files.recording import Array, Recording, join, numberless
+from trajcli.files.reading import Reading, parse_selection
+from trajcli.files.recording import Array, Recording, join, mask_numbers
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import Place, parse_source
 from trajcli.kernels.program import Floats
@@ -162,13 +162,13 @@ class BatchChecks:
         self.limits: LimitCheck | None = None
         self.limited = [*self.rotations.statistics]
         # A batch has free dofs to hold limits against unless all are rotations or their rates.
-        if tables and tables.tables and batch.free_dofs and not batch.of_rotations:
+        if tables and tables.tables and batch.free_dofs and not batch.holds_rotations:
             self.limits = LimitCheck(batch, tables, default, batches, reading)
             self.arrays |= self.limits.stored
             self.limited += tables.tables
         self.turns, quantities = TurnJumps(batch), find_quantities(batch, default)[0]
         # A plain .npy is called actions whatever it holds.
-        acting = batch.of_actions and batch.array_name != ""
+        acting = batch.holds_actions and batch.array_name != ""
         positions = self.turns.name == quantities.get("position") and not acting
         # A spline is one curve, however far apart its rows are.
         spline = batch.file.attributes().get("mode") == "bspline"
@@ -223,7 +223,7 @@ class BatchChecks:
         """Yields whether angles jump by a turn, and whether positions jump or rows repeat in
         motion, with the first row of each in every trajectory."""
         turns, batch = self.turns, self.batch
-        kinds = [("jumps of a turn", turns.found, text) for text in turns.notes()]
+        kinds = [("jumps of a turn", turns.jumps, text) for text in turns.notes()]
         for check, steps, text in (*kinds, *(self.steps.kinds() if self.steps else ())):
             _, first, counts = np.unique(steps[:, 0], return_index=True, return_counts=True)
             failures = []
@@ -388,7 +388,7 @@ class TimeCheck:
         self._checked: set[int] = set()
 
     def add_block(self, _: Mapping[str, Array], block: Recording) -> None:
-        for group, indices in block.by_part():
+        for group, indices in block.split_by_group():
             clock, origin, numbers = group.clock, id(group.origin), block.numbers[indices].tolist()
             if clock is None or origin in self._checked:
                 continue
@@ -412,7 +412,7 @@ class TimeCheck:
         if by_dt and good and not uneven:
             return
         for k, number in enumerate(numbers):
-            stamps = clock.rows(k, k + 1)[0]
+            stamps = clock.stored_times(k, k + 1)[0]
             length = len(stamps) if clock.lengths is None else clock.lengths[k]
             if uneven and length > 2:
                 self._uneven.append((number, stamps[:length]))
@@ -512,7 +512,7 @@ def _rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Fi
             noun = "change" if facts["changes"] == 1 else "changes"
             text = f"{facts['changes']} {noun} of sign" if not passed else "continuous"
             # Signs of recordings mean nothing; orientations that trajcli wrote are continuous.
-            if not passed and not batch.own_output:
+            if not passed and not batch.is_output:
                 passed, text = True, f"{text}, which differentiate and resample undo"
         else:
             unit, limit = UNITS_OF_ROTATIONS[ROTATIONS.index(check)], rotations.limits[check]
@@ -580,12 +580,12 @@ class LimitCheck:
         # Batches of as many trajectories, in groups of other names, hold other arrays of the same
         # ones. A batch without positions (actions) need not have the quantities that these hold;
         # nor is anything derived from positions where only the other batch has them.
-        patterns = {numberless(part.group) for part in batch.members}
+        patterns = {mask_numbers(part.group) for part in batch.members}
         others = [
             find_quantities(other, default)[0]
             for other in batches
             if len(other) == len(batch)
-            and patterns.isdisjoint(numberless(part.group) for part in other.members)
+            and patterns.isdisjoint(mask_numbers(part.group) for part in other.members)
         ]
         checked = {*arrays}
         if "position" in arrays:
@@ -617,7 +617,7 @@ class LimitCheck:
         # increase; other trajectories get NaN, which fails.
         times = np.zeros(position.shape[:2]) if times is None else times
         good = np.all(np.diff(times) > 0, axis=1)
-        rates = with_derivatives({"position": position}, times, block.step, good, {*self.derived})
+        rates = add_derivatives({"position": position}, times, block.step, good, {*self.derived})
         for statistics in self.derived.values():
             statistics.add_block(rates, block)
 
@@ -652,7 +652,7 @@ class LimitCheck:
     ) -> Finding:
         """Tells whether an array keeps its limits; values that cannot be compared fail."""
         batch, units = self.batch, self.batch.units.get(name)
-        units = units and of_order(units, QUANTITIES.index(quantity))
+        units = units and derivative_units(units, QUANTITIES.index(quantity))
         array, share = label(batch, name), statistics.limit_share()
         absent = f"not checked at {statistics.nan + statistics.inf} values that are NaN or Inf"
         if statistics.failures:
@@ -696,7 +696,7 @@ class LimitCheck:
                 [str(row) for row in rows] if times is None else [f"{time:.3f}" for time in times]
                 for rows, times in worst.spans
             ]
-            spans = listed((a if a == b else f"{a} to {b}" for a, b in ends), _SPANS)
+            spans = join_names((a if a == b else f"{a} to {b}" for a, b in ends), _SPANS)
             spans = f"{'rows' if worst.spans[0][1] is None else 'seconds'} {spans}"
             where = f"{place_text(batch, worst)}; beyond it in {spans}"
             lines.append(f"{dof_text(batch, dof)}: {texts[dof]}, {where}")
@@ -734,7 +734,7 @@ def compare_velocities(
         what, expected, found = "nothing to compare", "rows and dofs", "an empty array"
         raise InputError(what, where=batch.file.path, expected=expected, found=found)
     sources = batch.source, others.source
-    pairs = pair_dofs(batch.labels_to_pair, others.labels_to_pair, sources)
+    pairs = pair_dofs(batch.pairing_labels, others.pairing_labels, sources)
     times = None
     if len(batch) == len(others):
         with suppress(InputError):
@@ -761,7 +761,7 @@ def compare_velocities(
     facts = fit.facts()
     worst = int(np.argmax(facts["per_dof"]))
     error = facts["per_dof"][worst]
-    facts |= {"paired": pairs.by, "only": pairs.only}
+    facts |= {"paired": pairs.by, "only": pairs.unpaired}
     texts = [f"{100 * error:.3g} % (RMS) off the derivative of {positions}"]
     if error > LARGEST_ERROR:
         texts.append(fit_text(facts, worst))
@@ -776,7 +776,7 @@ def compare_velocities(
         "velocity",
         label(batch, velocity),
         # A velocity without positions has not been compared.
-        passed=error <= LARGEST_ERROR and not pairs.only["a"],
+        passed=error <= LARGEST_ERROR and not pairs.unpaired["a"],
         text="; ".join(filter(None, texts)),
         trajectories=len(numbers),
         where=f"dof {batch.dofs.numbers[pairs.first[worst]]}",

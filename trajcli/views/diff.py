@@ -71,7 +71,7 @@ class Side:
 
     def without_rotation_units(self) -> Side:
         """Drops the units of rotations whose numbers are not angles, such as quaternions."""
-        units, recording = parse_units(stated_unit(self.dataset)), self.recording
+        units, recording = parse_units(read_unit(self.dataset)), self.recording
         if not units or recording is None or len(units) not in (1, recording.shape[2]):
             return self
         units = without_rotations(recording.turning, units, recording.shape[2])
@@ -202,7 +202,7 @@ class Difference:
         for first, second in zip(*(side.rotations for side in sides), strict=False):
             x, y = a[..., list(first.dofs)], b[..., list(second.dofs)]
             quaternions = [
-                unit(np.asarray(values, np.float64), form)[0]
+                normalize(np.asarray(values, np.float64), form)[0]
                 for values, form in ((x, first.form), (y, second.form))
             ]
             angles = angle(*quaternions)
@@ -221,7 +221,7 @@ class Difference:
         numeric = a.dtype.kind in NUMERIC_KINDS and b.dtype.kind in NUMERIC_KINDS
         # Strings and booleans are equal or not, without a distance.
         if not numeric:
-            a, b = (np.vectorize(text_of, otypes=["U"])(x) if x.size else x for x in (a, b))
+            a, b = (np.vectorize(decode_text, otypes=["U"])(x) if x.size else x for x in (a, b))
         same = np.asarray(a == b)
         if a.dtype.kind == b.dtype.kind == "f":
             same |= np.isnan(a) & np.isnan(b)
@@ -278,8 +278,8 @@ def find_datasets(files: Files, text: str) -> dict[str, Side]:
         sides: dict[str, Side] = {}
         # Trajectories are paired by their numbers, whatever their groups are called.
         for batch in read_batches(files, [text], as_stored=True):
-            for k, number in enumerate(select(episodes, len(batch))):
-                part = batch.part(number).take(batch.inside[[number]])
+            for k, number in enumerate(parse_selection(episodes, len(batch))):
+                part = batch.part(number).take(batch.group_indices[[number]])
                 single = source.dataset and len(part.arrays) == 1
                 for name, array in part.arrays.items():
                     path = f"trajectory {k}/{'' if single else name}"
@@ -331,7 +331,7 @@ def _find_in_file(files: Files, source: Source, several: bool) -> dict[str, Side
         # Arrays of one shape in one folder share names and times, unless they have their own.
         folder, _, last = path.rpartition("/")
         owner = path if {"joint_names", "dt"} & stored.attributes.keys() else ""
-        key = folder, stored.shape, last in TAKEN, owner
+        key = folder, stored.shape, last in RESERVED_NAMES, owner
         if key not in recordings:
             recordings[key] = None
             with suppress(InputError):
@@ -339,7 +339,9 @@ def _find_in_file(files: Files, source: Source, several: bool) -> dict[str, Side
                                     dofs=source.dofs)  # fmt: skip
                 option = clock_from_options(files)
                 recording = record(origin, files.reading, option=option is not None)
-                recordings[key] = recording if option is None else timed([recording], option)[0]
+                recordings[key] = (
+                    recording if option is None else assign_times([recording], option)[0]
+                )
         dataset = pick_dofs(stored, source.dofs)
         sides[name] = Side(dataset, _named_rotations(dataset), recordings[key])
     return sides
@@ -399,7 +401,7 @@ def _compare_pair(name: str, a: Side, b: Side, tolerance: Tolerance, always: boo
         texts = [sorted(side.dataset.texts()) for side in (a, b)]
         b = a if texts[0] == texts[1] != [] else b
     a, b = _share_dofs(difference, a.without_rotation_units(), b.without_rotation_units())
-    first, second, note, reason = in_one_unit(a.dataset, b.dataset)
+    first, second, note, reason = match_units(a.dataset, b.dataset)
     axes = max(first.ndim, second.ndim)
     first, second = (_with_leading_axes(dataset, axes) for dataset in (first, second))
     difference.types = " and ".join(dict.fromkeys((str(first.dtype), str(second.dtype))))
@@ -466,7 +468,7 @@ def _share_dofs(difference: Difference, a: Side, b: Side) -> tuple[Side, Side]:
     if pairs.first:
         difference.pairing = pairs.by if all(named) else "place"
     difference.reason = pairs.remark
-    difference.unpaired = pairs.only
+    difference.unpaired = pairs.unpaired
     if not pairs.first or list(pairs.first) == list(pairs.second) == list(range(len(labels[0]))):
         return a, b
     difference.names = [labels[0][dof] for dof in pairs.first]
@@ -502,7 +504,7 @@ def _track_rows(
     a, b = map(as_batch, pair)
     # Stamps do not follow each other as positions do.
     is_clock = sides[0].dataset.where in [x.clock.where for x in timed if x.clock]
-    is_clock |= timed[0].array_name.rpartition("/")[2] in TAKEN
+    is_clock |= timed[0].array_name.rpartition("/")[2] in RESERVED_NAMES
     if is_clock or a.shape[:2] != timed[0].shape[:2]:
         return
     for block in timed[0].blocks(size=SCANNED_BYTES):
@@ -640,7 +642,7 @@ def report(
             # The member whose text is shown is the first that is listed.
             first = min(notes, key=lambda member: not member.reason)
             order = [first, *(member for member in notes if member is not first)]
-            titles = listed((member.dataset.rstrip("/") for member in order), 1)
+            titles = join_names((member.dataset.rstrip("/") for member in order), 1)
             titles = f": {titles}" if len(members) > 1 else ""
             yield Text(f"{name}: {'; '.join(filter(None, [first.reason, first.note]))}{titles}")
     for name, *values in attributes:
@@ -730,7 +732,7 @@ def verdict(differences: Sequence[Difference], error: float | None, delay: float
     if not (tracked or failures):
         return "no trajectories with times to measure: --dt SECONDS or --times gives the times"
     count = max(len(failures), sum(len(x.tracks) for x in tracked))
-    text = f"{len(failures)} of {count} beyond the limits: {listed(failures, _WORST)}"
+    text = f"{len(failures)} of {count} beyond the limits: {join_names(failures, _WORST)}"
     return text if failures else ""
 
 
@@ -740,7 +742,7 @@ def _motion_differences(differences: Sequence[Difference]) -> list[Difference]:
     rates = (*QUANTITIES[1:], *ROTATIONS[1:])
     # Derivatives follow as the positions do, with the same delay.
     names = [(x, x.dataset.rpartition("/")[2]) for x in tracked]
-    return [x for x, name in names if not (name in rates or named_rate(name))] or tracked
+    return [x for x, name in names if not (name in rates or rate_name(name))] or tracked
 
 
 def _pattern(difference: Difference) -> str:
@@ -827,7 +829,7 @@ def _tracking_lines(tracked: Sequence[Mapping[str, Any]]) -> Iterator[Renderable
         yield Text(
             f"{part['trajectories']} trajectories: delay {delay[0]} (nine in ten {delay[1]} to "
             f"{delay[2]}), largest error {error[0]} ({error[1]} to {error[2]}); "
-            f"worst: {listed(texts, _WORST)}"
+            f"worst: {join_names(texts, _WORST)}"
         )
         for episode in part.get("episodes", ()):
             x = max(episode, key=lambda x: np.nan_to_num(x["largest"]))

@@ -174,13 +174,13 @@ class Export:
 
         Raises InputError where it has none.
         """
-        first, unit = block.start_stamps(of_rows=True) or (None, "")
+        first, unit = block.start_stamps(skip_start=True) or (None, "")
         if first is None:
             what, found = "no stamps of a clock", "times from 0" if self.has_times else "no times"
             hint = "leave it out: t is then the time as SOURCE has it"
             raise InputError(what, where=block.place_text(0), found=found, hint=hint)
         stamps = np.empty((len(block), block.rows), first.dtype)
-        for part, indices in block.by_part():
+        for part, indices in block.split_by_group():
             # Since there is a first stamp, every part has a clock.
             assert part.own_clock is not None
             stamps[indices] = part.own_clock.row_stamps()
@@ -247,7 +247,7 @@ def select_trajectories(
             found="no trajectories" if batch is None else describe(batch.shape),
         )
     # Orientations and angular rates of the same trajectories are exported with them.
-    turning = [other for other in other_arrays(batch, others) if other.of_rotations]
+    turning = [other for other in other_arrays(batch, others) if other.holds_rotations]
     left_out = first_labels(other for other in others if other not in turning)
     if left_out and batch.origin.named:
         raise InputError(
@@ -311,7 +311,7 @@ def write_export(chosen: Export, out: Path, overwrite: bool, files: Files) -> No
             files.sources.require_unchanged()
         return
     # Arrays are written in blocks of one length, as outputs of integrate are.
-    blocks = blocks_of(chosen.batch, chosen.lengths)
+    blocks = make_blocks(chosen.batch, chosen.lengths)
     job = Job(out, description, blocks, partial(_arrays, chosen, description))
     write(
         out, description, lambda output: write_blocks(job, output.write, files.report),
@@ -550,7 +550,7 @@ def _describe(chosen: Export, out: Path) -> Description:
     if sizes.keys() - {"dof"}:
         stored = batch.file.attributes()
         words = ("rotation_order", "rotation_frame")
-        attributes |= {word: text_of(stored[word]) for word in words if word in stored}
+        attributes |= {word: decode_text(stored[word]) for word in words if word in stored}
         attributes |= {"rotations": sizes["rotation"]} if "rotation" in sizes else {}
     # Trajectories of several lengths are groups with names; one group of numbers needs none.
     names: list[str] | None = chosen.names
@@ -589,7 +589,7 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
         what = "features there already"
         raise InputError(what, where=str(folder), found=", ".join(taken))
     frames, count = _assign_frames(chosen, copy), len(chosen.numbers)
-    files.report.add(*([HELD_NOTE] if chosen.holds_last else []))
+    files.report.add_notes(*([HELD_NOTE] if chosen.holds_last else []))
     with os_failures(out), HiddenFolder(out, overwrite=False) as hidden:
         # All frames of a feature [frames, D] are mapped from a file, since they may be more than
         # the memory holds.

@@ -226,8 +226,8 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     figure.align_ylabels(axes)
     if title is None:
         noun = "trajectory" if len(names) == 1 else "trajectories"
-        files = listed(short_labels(sources), _TITLE_FILES)
-        title = f"{files}, {noun} {listed(names, _TITLE_TRAJECTORIES)}"
+        files = join_names(short_labels(sources), _TITLE_FILES)
+        title = f"{files}, {noun} {join_names(names, _TITLE_TRAJECTORIES)}"
     entries: list[_LegendEntry] = [
         (name, {"color": _DARK if by_file else _colour(number), "ls": _dashes(0, number)})
         for number, name in dofs
@@ -411,4 +411,4 @@ def _unit_text(unit: str) -> str:
 
 def _plain(text: str) -> str:
     """Escapes what matplotlib would typeset as mathematics, leave out of a legend or not draw."""
-    return text_of(text).replace("$", r"\$").lstrip("_") or text
+    return decode_text(text).replace("$", r"\$").lstrip("_") or text

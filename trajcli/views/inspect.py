@@ -24,7 +24,6 @@ from trajcli.files.recording import Recording, mask_numbers
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import expand_files, parse_source
 from trajcli.memory import LEAST_SAMPLED_BYTES, SAMPLED_BYTES, SCANNED_BYTES
-from trajcli.mode_options import INTEGRATION
 from trajcli.views._statistics import RotationStatistics, Statistics, read_blocks
 from trajcli.views.recordings import (
     array_path,
@@ -81,10 +80,12 @@ def inspect_source(
     # them.
     clock_from_options(files)
     batches, main, names = _read_source(files, text, opened, named)
-    chosen = [] if main is None else select(episodes, len(main))
+    chosen = [] if main is None else parse_selection(episodes, len(main))
     if main is not None:
         usable, faults = main.take(chosen).usable()
-        files.report.add(*(f"{name} is left out: {fault.what}" for name, fault in faults.items()))
+        files.report.add_notes(
+            *(f"{name} is left out: {fault.what}" for name, fault in faults.items())
+        )
         chosen = usable.numbers.tolist()
     # The main batch may join several: each reads its part of what --episodes picks among all.
     parts = [] if main is None else list(main.members)
@@ -92,7 +93,7 @@ def inspect_source(
     numbers: list[Sequence[int]] = []
     for batch in batches:
         begin, count = begins.get(batch.members[0]), len(batch)
-        picked = select(episodes, count) if begin is None else (n - begin for n in chosen)
+        picked = parse_selection(episodes, count) if begin is None else (n - begin for n in chosen)
         numbers.append([n for n in picked if 0 <= n < count])
     # Arrays within each trajectory of a layout have no names of their own.
     names = names or [
@@ -144,13 +145,13 @@ def _read_source(
             if (named and not _find_names(opened, named)) or files.reading.window:
                 raise
             if not isinstance(error, NoTrajectories):
-                files.report.add(_in_a_line(error))
+                files.report.add_notes(_in_a_line(error))
     # The names are found after the trajectories: once read, a bag may have more of them.
     names = _find_names(opened, named)
     try:
         return batches, whole_batch(batches)[0], names
     except InputError as error:
-        files.report.add(_in_a_line(error))
+        files.report.add_notes(_in_a_line(error))
         return batches, main_batch(batches), names
 
 
@@ -333,7 +334,7 @@ class Datasets:
                     shapes = []
                     for file, name in members[:: 1 + len(members) // _MOST_TIMES]:
                         with contextlib.suppress(InputError):
-                            shapes.append(array_at(file, name).shape)
+                            shapes.append(find_array(file, name).shape)
                     sizes = np.array([x for x in shapes if len(x) == len(shapes[0])])
                     ends = zip(sizes.min(0).tolist(), sizes.max(0).tolist(), strict=True)
                     about["count"] = len(members)
@@ -347,9 +348,9 @@ class Datasets:
 
     def _pick_dofs(self, file: Catalogue, name: str) -> Dataset:
         """Finds a dataset; one in the group of trajectories with their dofs has the chosen ones."""
-        stored, pattern = file.require(name), numberless(name)
+        stored, pattern = file.require(name), mask_numbers(name)
         for batch in self.batches:
-            companion = pattern.startswith(numberless(batch.group)) and stored.numeric
+            companion = pattern.startswith(mask_numbers(batch.group)) and stored.numeric
             has_dofs = stored.ndim > 1 and stored.shape[-1] == batch.dofs.count
             if companion and has_dofs and name.rpartition("/")[2] not in ("dt", *STAMPS):
                 return cast(Dataset, batch.pick(stored))
@@ -372,7 +373,7 @@ class Datasets:
         blocks = sample(chosen, budget * len(arrays)) if sampled else chosen.blocks(self.report)
         read_blocks(blocks, batch.arrays, (*arrays, turning, jumps))
         self.sampled |= sampled
-        self.report.add(*jumps.notes())
+        self.report.add_notes(*jumps.notes())
         reports: dict[str, dict[str, Any]] = {}
         for statistics in arrays:
             statistics.sampled = sampled

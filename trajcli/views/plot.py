@@ -117,7 +117,7 @@ class BlockExtremes:
     def add_block(self, values: Mapping[str, Array], _: Recording) -> None:
         for name, parts in self.extremes.items():
             rows = _drawable(values[name])
-            parts.append(np.stack([reduced(np.fmin, rows), reduced(np.fmax, rows)]))
+            parts.append(np.stack([reduce_rows(np.fmin, rows), reduce_rows(np.fmax, rows)]))
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class PlotSource:
     @property
     def selection(self) -> Sequence[int]:
         """The numbers of the trajectories that are drawn: the first without --episodes."""
-        return select(self.episodes or "0", len(self.main))
+        return parse_selection(self.episodes or "0", len(self.main))
 
     def starts(self) -> list[float]:
         """Reads the times at which the trajectories begin; 0 for those of a clock whose numbers are
@@ -170,7 +170,7 @@ class PlotSource:
 
     def peaks(self, report: Report) -> Iterator[Peaks]:
         """Yields the peaks of the trajectories that --episodes picks, without it of all."""
-        selection = sorted(select(self.episodes, len(self.main)))
+        selection = sorted(parse_selection(self.episodes, len(self.main)))
         for batch in self.batches:
             numbers = [number for number in selection if number < len(batch)]
             summary = BlockExtremes({name: [] for name in batch.arrays})
@@ -206,7 +206,10 @@ class PlotSource:
             time = np.stack([time[starts], time[ends]], 1).reshape(-1)
         elif name == "position" and not part.file.members:
             # The file of a smoothed trajectory has the positions that were recorded.
-            stored, index = part.companions.dataset(RECORDED_POSITION), int(batch.inside[number])
+            stored, index = (
+                part.companions.dataset(RECORDED_POSITION),
+                int(batch.group_indices[number]),
+            )
             if stored is not None:
                 recording = part.pick(as_batch(stored)).read_rows(index, index + 1)[0]
                 recording = recording * quantity.factors
@@ -233,7 +236,7 @@ class PlotSource:
         # An array called q is positions; with rotations among its dofs it keeps its name.
         stored, units, _ = find_quantities(batch)
         quantity = next((quantity for quantity, array in stored.items() if array == name), "")
-        if not quantity or batch.of_rotations or batch.rotations:
+        if not quantity or batch.holds_rotations or batch.rotations:
             quantity = array_quantity(batch, name)
         factors, unit = units_to_show(batch, name, self.target)
         if bounds := dof_bounds(batch, self.limits or _stored_limits(batch), units).get(quantity):
@@ -295,13 +298,13 @@ def read_lines(sources: Sequence[PlotSource], report: Report) -> list[Line]:
             if len(source.selection) == len(first.selection):
                 times = paired_times(*(x.main.take(list(x.selection)) for x in (first, source)))
                 if times.remark:
-                    remarks.add(times.remark)
+                    remarks.add_notes(times.remark)
                 if times.shared_clock:
                     starts[source.number] = (np.array(starts[0]) + times.start_offsets).tolist()
                     shared = True
     # One source that shares no clock has all of them drawn from their starts.
     if remarks.notes:
-        report.add(f"drawn {'; '.join(remarks.notes)}")
+        report.add_notes(f"drawn {'; '.join(remarks.notes)}")
         starts = [[0.0] * len(source.selection) for source in sources]
     elif shared:
         report.add_notes(Note("drawn on one clock"))
@@ -319,7 +322,7 @@ def _mark_commands(lines: Sequence[Line]) -> Iterator[Line]:
         stems = [
             re.sub(f"(?i){_COMMAND}|{_STATE}", "", name).strip("._ ") or name for name in names
         ]
-        keys = [(line.quantity, key) for key in numbers_of(names) or stems]
+        keys = [(line.quantity, key) for key in dof_numbers(names) or stems]
         texts = [x if re.search(f"(?i){_STATE}", x) else f"{line.array}/{x}" for x in names]
         commands = [re.search(f"(?i){_COMMAND}", text) is not None for text in texts]
         parts.append(list(zip(keys, commands, stems, strict=True)))

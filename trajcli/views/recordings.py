@@ -15,10 +15,10 @@ from trajcli.files.clock import exact_seconds
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, derivative_order, derive_unit, rate_name
-from trajcli.files.reader import dof_faults, no_time, read_recordings, require_stamps, assign_times
+from trajcli.files.reader import assign_times, dof_faults, no_time, read_recordings, require_stamps
 from trajcli.files.reading import Repair
-from trajcli.files.recording import SEVERAL, Array, Recording, join, numberless, without_rotations
-from trajcli.files.repair import repaired
+from trajcli.files.recording import SEVERAL, Array, Recording, join, mask_numbers, without_rotations
+from trajcli.files.repair import repair_recordings
 from trajcli.files.source import expand_files, parse_source
 from trajcli.kernels.program import Floats, Integers
 from trajcli.modes import MODES
@@ -209,8 +209,8 @@ def dof_text(recording: Recording, dof: int) -> str:
 
 def array_quantity(recording: Recording, name: str) -> str:
     """Names the quantity of an array; that of actions follows from the mode of the file."""
-    mode = recording.stated.name if name == "actions" else ""
-    return QUANTITIES[MODES[mode].derivatives_of] if mode else name
+    mode = recording.stated_mode.name if name == "actions" else ""
+    return QUANTITIES[MODES[mode].action_order] if mode else name
 
 
 def find_quantities(
@@ -227,7 +227,7 @@ def find_quantities(
     stored = {name: known[name] for name in QUANTITIES if name in known}
     dof_units, notes = parse_units(recording.unit(first)), []
     if not stored and (dof_units or recording.named or recording.file.family == "npy"):
-        orders, rate = {unit.order for unit in dof_units or () if unit.known}, recording.named_rate
+        orders, rate = {unit.order for unit in dof_units or () if unit.known}, recording.rate_name
         by_unit = bool(orders)
         # A unit weighs more than a name. Dofs whose units differ in order hold several quantities.
         quantity = QUANTITIES[orders.pop()] if len(orders) == 1 else SEVERAL if orders else rate
@@ -259,10 +259,12 @@ def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floa
     if not targets or name == ROTATIONS[0]:
         return np.ones(1), stated
     by_dof, units = len(targets) == count and name not in ROTATIONS, recording.units.get(name, ())
-    if recording.own_output and not stated:
+    if recording.is_output and not stated:
         # An output of trajcli without units is in SI, in the units that the user asks for.
-        units = of_order(for_dofs(targets, count, "--to-units"), order_of(name))
-    units = in_si(units if units[1:] else list(units or [NO_UNIT]) * count)
+        units = derivative_units(
+            require_dof_units(targets, count, "--to-units"), derivative_order(name)
+        )
+    units = si_units(units if units[1:] else list(units or [NO_UNIT]) * count)
     units = without_rotations(recording.turning, units, recording.shape[2])
     kinds, by_kind = [Unit(unit.si) for unit in units], {unit.si: unit for unit in targets}
     bare = any(not unit.name and k not in recording.forms() for k, unit in enumerate(units))
@@ -360,8 +362,8 @@ def read_batches(
     # a file that trajcli wrote, where every group is a trajectory.
     groups: dict[tuple[str, int, tuple[str, ...]], list[Recording]] = {}
     for recording in recordings:
-        output = recording.group and recording.own_output
-        pattern = "*" if output else numberless(recording.group)
+        output = recording.group and recording.is_output
+        pattern = "*" if output else mask_numbers(recording.group)
         key = pattern, recording.shape[2], tuple(recording.arrays)
         groups.setdefault(key, []).append(recording)
     batches, option = list(groups.values()), clock_from_options(files)
@@ -423,9 +425,9 @@ def whole_batch(candidates: Sequence[Recording]) -> tuple[Recording | None, list
     parts = [part for batch in same for part in batch.members]
     raise_if_any(dof_faults(parts))
     groups = {(part.file.path, part.group) for part in parts}
-    patterns = {numberless(part.group) for part in parts}
+    patterns = {mask_numbers(part.group) for part in parts}
     for part in (part for batch in others for part in batch.members):
-        if (part.file.path, part.group) not in groups and numberless(part.group) in patterns:
+        if (part.file.path, part.group) not in groups and mask_numbers(part.group) in patterns:
             what, expected = "trajectories of different arrays", ", ".join(arrays)
             found, hint = ", ".join(part.arrays), "FILE:DATASET names an array that all have"
             raise InputError(what, where=part.where, expected=expected, found=found, hint=hint)

@@ -265,7 +265,7 @@ def score_source(
     # as well, the orientations are scored.
     candidates = (batch, *other_arrays(batch, others))
     turning = next((other for other in candidates if other.rotations), None)
-    if turning is not None and batch.of_rotations:
+    if turning is not None and batch.holds_rotations:
         batch = turning
     unscored = first_labels(other for other in others if other is not turning)
     named = "; FILE:DATASET names one" if unscored else ""

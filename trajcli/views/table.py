@@ -48,7 +48,7 @@ class TableForm:
                 known = ["time", *dict.fromkeys(head.partition("/")[0] for head in heads), *heads]
                 similar = "".join(difflib.get_close_matches(name, known, 1))
                 hint = similar and f"did you mean {similar}?"
-                choices = listed(dict.fromkeys(known), 12)
+                choices = join_names(dict.fromkeys(known), 12)
                 raise UsageError(
                     unknown("column", choices=choices, found=name, where="--columns", hint=hint)
                 )
