@@ -34,8 +34,8 @@ trajcli check sample_data/reach.h5 --limits sample_data/limits.toml --json
 ```
 
 Below are the fields of each command; those of an object, or of each entry of a list, are indented.
-`?` marks a field that is not always there, `<name>` a name that varies. A later version may print more
-([promises](promises.md)). `docs/make_json.py` writes this page.
+`?` marks a field that is not always there, `<name>` a name that varies. A later version may print
+more ([promises](promises.md)). `docs/make_json.py` writes this page.
 """
 
 # The commands whose documents are read, in an order in which each finds its files.

@@ -352,8 +352,8 @@ def sample(
         A ``Trajectory`` of outputs [B, N, D] of the same library, device and dtype.
 
     Raises:
-        UsageError: another mode or scheme; unknown outputs; or rows without an output that the
-            polynomial needs: those up to the action, and all for bspline.
+        UsageError: a mode whose curve is not known; unknown outputs; or rows without an output
+            that the polynomial needs: those up to the action, and all for bspline.
         InputError: times that are NaN or outside the trajectory.
     """
     from trajcli.curves.sampling import derivative, locate_times, missing_parts, taylor

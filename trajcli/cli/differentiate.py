@@ -32,5 +32,5 @@ def differentiate(console: Console, method: options.Differences = None, **typed:
     """
     from trajcli.jobs.request import DifferentiateRequest
 
-    mode_options = options.mode_options(typed, options.SMOOTHING)
+    mode_options = options.pop_mode_options(typed, options.SMOOTHING)
     return run_request(console, DifferentiateRequest, typed, mode=method, options=mode_options)

@@ -41,7 +41,7 @@ def integrate(console: Console, mode: options.Mode = None, **typed: Any) -> int:
     """
     from trajcli.jobs.request import Request
 
-    mode_options, factor = options.mode_options(typed, options.MODE), typed.pop("grad_factor")
+    mode_options, factor = options.pop_mode_options(typed, options.MODE), typed.pop("grad_factor")
     return run_request(console, Request, typed, mode=mode, options=mode_options, factor=factor)
 
 

@@ -34,6 +34,7 @@ from trajcli.curves.sampling import (
     HALF_ULP,
     beyond_rounding,
     derivative,
+    finite_order,
     half_ulp,
     is_known,
     locate_times,
@@ -338,9 +339,7 @@ def mode_curve(mode: str, options: Mapping[str, Any], parts: Outputs, knots: Arr
 
 def finite_mode_outputs(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
     """Lists the outputs that are finite everywhere between the rows of a mode."""
-    # foh is linear in the action, whose slope is finite as well
-    order = polynomial_order(mode, options) + (options.get("scheme") == "foh")
-    return [name for name in QUANTITIES[: order + 1] if name in parts]
+    return [name for name in QUANTITIES[: finite_order(mode, options) + 1] if name in parts]
 
 
 def method_curve(method: str, parts: Outputs, knots: Array, hold: float = 0.0) -> Curve:

@@ -44,6 +44,7 @@ from trajcli.curves.resampling import ARRAY_COUNTS, hermite
 from trajcli.curves.sampling import derivative, half_ulp, is_known, missing_parts, take, taylor
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.kernels.program import Array, Floats, Integers
+from trajcli.mode_options import ANY_PACE
 from trajcli.modes.mode import QUANTITIES
 from trajcli.padding import padded, read_lengths, zero_padding
 from trajcli.trajectory import State, Trajectory, as_trajectory
@@ -119,9 +120,6 @@ class Fastest(Trajectory):
 
 Limit = tuple[Array, Array] | Array | float
 """The least and the largest value, each a number or [D]; a single one is the largest magnitude."""
-CURVE_OPTIONS = {"mode", "scheme", "alignment", "ends", "degree", "order", "steps", "convention",
-               "absolute", "method"}  # fmt: skip
-"""Options that describe the curve of a trajectory, whatever its pace."""
 _Pair = tuple[Floats, Floats]
 # The least factor, whose third power is still a normal number; 1e100 is the largest.
 _LEAST = 1e-100
@@ -240,7 +238,7 @@ def retime(
         **dict.fromkeys(QUANTITIES) | scale_outputs(outputs, pace.factor, growth),
         time=times[0] if time.ndim == len(times) == 1 else times,
         mode=trajectory.mode,
-        options={k: x for k, x in trajectory.options.items() if k in CURVE_OPTIONS},
+        options={k: x for k, x in trajectory.options.items() if k in ANY_PACE},
         lengths=trajectory.lengths,
         factor=factor,
         limited_by=pace.limited_by,

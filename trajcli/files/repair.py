@@ -197,7 +197,7 @@ class TurnJumps:
         if group.rotation_fault is None:
             self._turns[group.free_dofs] = turns[group.free_dofs]
 
-    def add(self, values: Mapping[str, npt.NDArray[Any]], block: Recording) -> None:
+    def add_block(self, values: Mapping[str, npt.NDArray[Any]], block: Recording) -> None:
         """Searches a block with arrays [b, T, D] by name."""
         if not self._turns.any() or self.name not in values:
             return

@@ -115,7 +115,7 @@ def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
     recorded: they are recorded positions, the first row of which is at time 0. Raises InputError
     where several files have different numbers of steps.
     """
-    rates = mode.scheme == "foh" and not recorded and has_recorded_rates(recording, mode)
+    rates = mode.is_linear and not recorded and has_recorded_rates(recording, mode)
     clock = recording.clock
     assert clock is not None  # it was required when the recordings were read
     # T recorded rows have T - 1 steps between them; T actions take T steps. A recording may state

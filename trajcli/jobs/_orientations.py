@@ -59,8 +59,8 @@ def integrate_orientations(
     if mode.action_order:
         rates = {part: pick(values) for part, values in states.items() if part != "position"}
         return integrate(
-            pick(inputs.actions), State(first, **rates), steps, mode.name, scheme=mode.scheme,
-            frame=frame, allow_nonfinite=lenient,
+            pick(inputs.actions), State(first, **rates), steps, mode.name, frame=frame,
+            allow_nonfinite=lenient, **mode.curve_options(),
         )  # fmt: skip
     turns = pick(inputs.actions, quaternions=True)
     # orientations follow the start; turns are composed with it

@@ -14,7 +14,9 @@ from trajcli.arrays import output_dtype
 from trajcli.curves import resampling
 from trajcli.curves.resampling import DEFAULT, count_new_rows
 from trajcli.curves.sampling import (
+    curve_name,
     end_slack,
+    is_cascade,
     is_known,
     locate_times,
     missing_parts,
@@ -129,7 +131,7 @@ class Curves:
             resampling.finite_outputs(self.method, QUANTITIES[:1])
         self.names = [*finite, *self._others]
         if missing := [name for name in quantities if name not in finite]:
-            curve = f"scheme {self.mode[1].get('scheme')}" if self.mode else self.method
+            curve = curve_name(*self.mode) if self.mode else self.method
             why = f"by {curve} it is not finite between the rows"
             report.add_notes(Note(f"no {', '.join(missing)}: {why}"))
 
@@ -151,10 +153,10 @@ class Curves:
         elif not mode[0] or (method == DEFAULT and not known):
             return method
         # a mode's polynomials fit rows that it made, at its own times, with all their derivatives
-        elif "scheme" in mode[1] and any(
+        elif is_cascade(*mode) and any(
             "absolute" in part.file.attributes() for part in recording.members
         ):
-            method, what = DEFAULT, f"dofs of {recording.source} are absolute, of no scheme"
+            method, what = DEFAULT, f"no known curve joins the absolute dofs of {recording.source}"
         elif (request.dt, request.rate, request.times) != (None, None, None):
             what = f"{recording.source} states {mode_text(*mode)}, but other times are given"
             method = DEFAULT
@@ -417,7 +419,7 @@ def _describe_states(recording: Recording, rate: float | None) -> Iterator[Varia
 
 
 def mode_text(mode: str, options: Mapping[str, Any]) -> str:
-    """Writes a mode and its options: jerk scheme=zoh alignment=full."""
+    """Writes a mode and its options: bspline degree=3 steps=2."""
     return " ".join([mode, *(f"{name}={value}" for name, value in options.items())])
 
 

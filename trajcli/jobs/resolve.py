@@ -34,12 +34,12 @@ from trajcli.files.state_sources import state_from_option, state_units, stored_s
 from trajcli.inputs import Inputs
 from trajcli.jobs._blocks import LeftOut, has_recorded_rates
 from trajcli.jobs.request import Request
+from trajcli.mode_options import CURVE
 from trajcli.modes import ALIASES, Mode, make_method, make_mode
 from trajcli.units import parse_units, per_si, si_units, unit_text
 
 _DEFAULT = "acceleration"
 # Options that a file may state with its mode.
-_MODE_OPTIONS = ("scheme", "degree", "steps", "ends")
 _COMMAND_OPTIONS = ("actions", "absolute", "rotation_frame")
 _StatedMode: TypeAlias = tuple[str, tuple[tuple[str, Any], ...]]
 # Inputs whose attributes are read; the others are as a rule like them.
@@ -251,8 +251,6 @@ def _integrate_recorded_rates(request: Request, first: Recording, mode: Mode) ->
         what = "absolute dofs with rates that have a time stamp each"
         hint = "--dofs picks the others"
         raise UsageError(what, where="--absolute", expected="none", hint=hint)
-    # euler is the default, which a file or request need not have asked for
-    stated = None if mode.scheme == "euler" else mode.scheme
     named = f"{first.input.where}: a time stamp for each row, so these are recorded"
     how = "integrated by foh (trapezoidal rule) from the first on; row 0 is the start"
     rates = {"velocity": "velocities", "acceleration": "accelerations", "jerk": "jerks"}
@@ -267,7 +265,7 @@ def _require_turns(request: Request, first: Recording, mode: Mode | None) -> Non
         return
     where, found = first.input.where, str(first.turning[0])
     hint = "--rotation none takes them as dofs, --dofs others"
-    if not (mode.scheme and mode.alignment == "full"):
+    if not mode.integrates_rotations:
         what = f"mode {mode.name} takes dofs one by one, and these are a rotation"
         expected = "clique, velocity, acceleration or jerk, with alignment full"
         raise InputError(what, where=where, expected=expected, found=found, hint=hint)
@@ -371,7 +369,7 @@ def _read_mode(recording: Recording) -> tuple[str, tuple[tuple[str, Any], ...], 
     # rows of an output state how they were made, not how to integrate them
     if not stated.name or recording.input.where.last in QUANTITIES:
         return "", (), Place()
-    for option in (name for name in _MODE_OPTIONS if name in stated.options):
+    for option in (x.name for x in CURVE if x.name in stated.options):
         with suppress(UsageError):  # another program's attribute of the same name
             mode = make_mode(stated.name, **{option: stated.options[option]})
             options.append((option, mode.options()[option]))
@@ -379,7 +377,7 @@ def _read_mode(recording: Recording) -> tuple[str, tuple[tuple[str, Any], ...], 
 
 
 def _mode_words(mode: str, options: Sequence[tuple[str, Any]]) -> str:
-    """Writes a mode and its options as words: mode jerk with scheme zoh."""
+    """Writes a mode and its options as words: mode bspline with degree 3."""
     words = ", ".join(f"{option} {value}" for option, value in options)
     return f"mode {mode} with {words}" if options else f"mode {mode}"
 
@@ -405,7 +403,7 @@ def input_warnings(recording: Recording, longest: Inputs) -> Iterator[str]:
         how = f"trajcli integrate --mode {rate}" if longest.recorded else f"--mode {rate}"
         yield f"{recording.input.where} is called {name}, which {read} ({how})"
     for part in recording.members[:_FIRST]:
-        if part.given.positions:
+        if part.option_units.positions:
             continue  # --units names the unit, whatever the file states
         stored, order = part.as_stored, mode.action_order
         where, unit = stored.where, read_unit(stored)

@@ -43,6 +43,7 @@ from trajcli.jobs.job import Block, Results
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resample import curves_between
 from trajcli.kernels.program import Floats
+from trajcli.mode_options import ANY_PACE
 from trajcli.names import EndsName
 from trajcli.system import hold_signals, pending_signal, processors
 from trajcli.trajectory import State
@@ -227,7 +228,7 @@ class Paces:
     def attributes(self) -> dict[str, Any]:
         """Collects the attributes of OUT."""
         stored = self._input.file.attributes()
-        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in retiming.ANY_PACE}
+        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in ANY_PACE}
         if "absolute" in stated:
             stated["absolute"] = ",".join(map(str, self.copied))
         # other starts are named by paths relative to the file that states them
@@ -405,7 +406,7 @@ class Timings(Paces):
         self.sizes = {"point": int(self.counts.max(initial=5)) - 5, "each": 1}
         self._shares = {name: np.zeros((len(timings), recording.shape[2])) for name in limits}
         cut = isinstance(request.turns, float)  # which leaves no noise
-        if everything.clock and not everything.stated.name and timings and not cut:
+        if everything.clock and not everything.stated_mode.name and timings and not cut:
             first = self.recording.take([0])
             rows, times = first.arrays[self.arrays[0]].read()[0], read_row_times(first)[0][0]
             if (cost := fastest.noise_cost(rows, times, limits)) is not None:

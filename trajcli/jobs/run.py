@@ -155,7 +155,7 @@ class Integration:
                     actions = batch.inputs.actions.read_rows(block.begin, block.end)[..., dofs]
                 self._largest = max(self._largest, largest(actions))
         if self._jumps is not None:
-            self._jumps.add({self._jumps.name: positions}, block.recording)
+            self._jumps.add_block({self._jumps.name: positions}, block.recording)
 
     def _count_nonfinite(self, arrays: Arrays) -> Arrays:
         """Counts the values that are not finite, and returns the arrays."""

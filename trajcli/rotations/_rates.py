@@ -183,9 +183,9 @@ def fit_windows(
         yield begin, [fitted, *rates_of_log(*phi)]
 
 
-def turns_of_rates(rates: Sequence[Array], order: int, scheme: str, steps: Array) -> Array:
+def turns_of_rates(rates: Sequence[Array], order: int, hold: str, steps: Array) -> Array:
     """Integrates ω, α and dα/dt [N, T, 3] at the rows into the rotation vector of each step."""
-    if scheme == "euler":
+    if hold == "euler":
         return steps * rates[0][:, 1:]
     terms = [rates[m][:, :-1] * steps**m / math.factorial(m) for m in range(order)]
     before, after = (x * steps**order for x in (rates[order][:, :-1], rates[order][:, 1:]))

@@ -24,6 +24,7 @@ from trajcli.files.recording import Recording, mask_numbers
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import expand_files, parse_source
 from trajcli.memory import LEAST_SAMPLED_BYTES, SAMPLED_BYTES, SCANNED_BYTES
+from trajcli.mode_options import INTEGRATION
 from trajcli.views._statistics import RotationStatistics, Statistics, read_blocks
 from trajcli.views.recordings import (
     array_path,
@@ -57,7 +58,7 @@ _PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|",
           "angular_jerk": "|dα/dt|"}  # fmt: skip
 # Attributes that are shown before the others, not at all, and not where the lines about the
 # trajectories say the same.
-_FIRST = ("mode", "scheme", "degree", "steps", "ends", "alignment", "convention")
+_FIRST = ("mode", *(option.name for option in INTEGRATION))
 _UNSHOWN = ("long_name", "gradient_factor", "gradient_of", "trajcli_version", "request")
 _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
 

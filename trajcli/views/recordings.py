@@ -267,7 +267,8 @@ def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floa
     units = si_units(units if units[1:] else list(units or [NO_UNIT]) * count)
     units = without_rotations(recording.turning, units, recording.shape[2])
     kinds, by_kind = [Unit(unit.si) for unit in units], {unit.si: unit for unit in targets}
-    bare = any(not unit.name and k not in recording.forms() for k, unit in enumerate(units))
+    turned = {dof for rotation in recording.turning for dof in rotation.dofs}
+    bare = any(not unit.name and k not in turned for k, unit in enumerate(units))
     if by_dof:
         mismatch = bool(differ([Unit(unit.si) for unit in targets], kinds))
     else:

@@ -470,9 +470,9 @@ def _set_program(job: Any, program: Program) -> list[Any]:
     job.steps = program.used
     # The factors of dtⁿ in c_n, now_n and before_n of Cascade, for n = 1, 2, 3. Euler's are 1, and
     # Taylor's 1/n!. A ramp from the action before to this one has n and 1 parts of 1/(n+1)!.
-    factorials = [1.0 if program.scheme == "euler" else 1 / math.factorial(n) for n in (1, 2, 3)]
+    factorials = [1 / math.factorial(n) if program.is_exact else 1.0 for n in (1, 2, 3)]
     job.carry[:], job.now[:] = factorials[:2], factorials
-    if program.scheme == "foh":
+    if program.is_linear:
         job.now[:] = [1 / math.factorial(n + 1) for n in (1, 2, 3)]
         job.before[:] = [n / math.factorial(n + 1) for n in (1, 2, 3)]
     return []

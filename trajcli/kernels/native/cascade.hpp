@@ -1,4 +1,4 @@
-// The cascade of kernels/program.py and its adjoint. Every scheme is one step from a row to the next,
+// The cascade of kernels/program.py and its adjoint. Every way to hold actions is one step from a row to the next,
 // and differs only in its coefficients; the transpose reads the same ones. Included by level.hpp after
 // tile.hpp.
 
