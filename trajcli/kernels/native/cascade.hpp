@@ -1,6 +1,6 @@
-// The cascade of kernels/program.py and its adjoint. Every way to hold actions is one step from a row to the next,
-// and differs only in its coefficients; the transpose reads the same ones. Included by level.hpp after
-// tile.hpp.
+// The cascade of kernels/program.py and its adjoint. Every way to hold actions is one step from a row
+// to the next, and differs only in its coefficients; the transpose reads the same ones. Included by
+// level.hpp after tile.hpp.
 
 namespace LEVEL {
 
