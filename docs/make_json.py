@@ -82,9 +82,9 @@ integrate sample_data/accelerations.npy --start zero -o refused.h5
 # does not say it.
 MEANINGS = """
 ## integrate, differentiate
-source  the first dataset that is integrated
+source  the first dataset
 sources  how many datasets
-layout : string|null  the kind of robot data, where the files have a known one
+layout : string|null  the kind of robot data
 mode
 mode_source  the file that states the mode
 options  of the mode
@@ -97,7 +97,7 @@ shape  of the actions
   horizon  actions of the longest trajectory
   shortest  actions of the shortest
   dofs
-output  `packed` or `groups`: the layout of OUT
+output  `packed` or `groups`
 rows  of the longest trajectory
 shortest_rows
 dt : number|string|null  in seconds, or `varies`
@@ -117,14 +117,14 @@ notes : string[]  warnings
 left_out : object[]
 keep_ranges : object[]
 smoothing  by smooth
-  bandlimit  for each dof, the lowest and highest cutoff in Hz; null where all rows are equal
-  residual  for each dof, the least and greatest standard deviation of the residuals
-  reweighted  for each dof, how many rows have less weight
+  bandlimit  lowest and highest cutoff of each dof, in Hz
+  residual  likewise, the standard deviation of residuals
+  reweighted  rows of each dof with less weight
 out
 dry_run
 seconds
 gb_per_s  bytes read and written per second
-shard : string  when it was done before: the other fields are `out`, `dry_run`, `notes`, `left_out`,
+shard : string  where it was done before, with `already_done` and few other fields
 already_done : boolean
 
 ## status
@@ -133,7 +133,7 @@ complete
 shards  how many there are in all
 done
 missing : integer[]
-faults  for each shard whose part cannot be used, why
+faults  by shard
 array  the missing shards, for sbatch --array
 
 ## merge
@@ -155,7 +155,7 @@ files
     <name>
   joint_names
   dt : object|null
-    value : number|string|null  in seconds, or `varies`; null where the file contradicts itself
+    value : number|string|null  in seconds, or `varies`
     source
   trajectories
     count
@@ -164,19 +164,19 @@ files
     shown?  the trajectory that is plotted
     start_stamps  first stamp of the first and of the last trajectory
     stamps_unit
-    sampled?  true where only some trajectories were read for durations and steps
+    sampled?  only some trajectories were read
     duration?  least and most, in seconds
     rate?  in Hz; null where groups or trajectories differ
     rates? : object  for each group of trajectories
       <name> : any[]  least and greatest rate, in Hz
-    jitter?  largest distance of a step from the median of its group, in seconds
+    jitter?  largest distance of a step from the median, in seconds
   datasets
     name
     shape?
     dtype?
     storage?
     units?
-    nan : integer|null  how many; null where only a sample was read
+    nan : integer|null
     inf : integer|null
     min : number|null
     max : number|null
@@ -202,7 +202,7 @@ files
       signs : integer|null  how often the quaternion's sign changes
     count  how many datasets have this name
     unreadable : string  why it cannot be read
-  sampled  true where only a sample of the values was read
+  sampled  only a sample of the values was read
   one_sided  savgol: rows at each end that are ignored for peaks
 
 ## plot
@@ -230,7 +230,7 @@ files
       row?
       dof?
       time? : number|null  in seconds
-    rows  times: every failing row of the first trajectory that fails
+    rows  times: failing rows of the first trajectory that fails
       trajectory
       row
       time : number|null
@@ -242,10 +242,10 @@ files
     jitter : number|null  RMS distance of steps from the usual one
     curve  limits between rows: the curve that `resample` uses
     exact  `--recompute`: equal to the bit
-    times_rounding : number|null  error of the times, in units of the rounding error allowed
+    times_rounding : number|null  error of the times as a share of the allowed rounding
     quantity  that is limited
     matched
-    derived_from  the dataset whose central differences were checked
+    derived_from  dataset whose differences were checked
     dofs  those beyond their limits
       dof
       name
@@ -262,9 +262,9 @@ files
     value : number|null  the worst
     limit : number|null
     per_dof  failing values; `--velocity-of`: RMS error as a share
-    factors : any[]  `--velocity-of`: for each dof, the factor that fits
+    factors : any[]  `--velocity-of`: what fits each dof
     delays : any[]  in seconds
-    residuals : any[]  share of the velocity that no fit explains
+    residuals : any[]  share that no fit explains
     paired : string  `name` or `place`
     only : object  dofs that only one side has
       a? : string[]
@@ -283,22 +283,22 @@ files
   file
   dataset
   passed
-  failed  for each condition of `--fail`, the trajectories that fail, worst first
+  failed  trajectories, worst first
     <condition>
   notes
   matched
   summary
     <name>  of the score
       unit
-      absent  how many trajectories have no such score
+      absent  trajectories without this score
       least?
       median?
       largest?
       least_at?  trajectory
       largest_at?  trajectory
-  outliers  trajectories more than 1.5 interquartile ranges outside the quartiles
+  outliers
     <name>  of the score
-  unscored  arrays and limits that were not used
+  unscored  arrays and limits
   left_out : object[]
   trajectories  as `--sort` orders them
     trajectory
@@ -318,22 +318,22 @@ datasets
   differing
   beyond  how many exceed the tolerance
   absolute : number|null  largest difference
-  relative : number|null  largest difference as a share of the larger value
+  relative : number|null  as a share of the larger value
   ulp : number|null  units in the last place
   at  indices of the largest difference
   a : number|string|null  value there
   b : number|string|null
-  rotations  rows of rotations, which are compared without regard to sign
+  rotations  rows
   angle  largest angle between them, in rad
   angle_rms
-  paired  how dofs were paired: `name`, `place` or empty
+  paired  dofs: `name`, `place` or empty
   only  dofs that only one source has
     a : string[]
     b : string[]
-  overlap : object|null  rows paired by time; null where compared one by one
+  overlap : object|null  rows paired by time
     rows? : integer
     seconds? : number
-    clock? : boolean  true: the sources share a clock; false: both from their first rows
+    clock? : boolean  the sources share a clock
     interpolated? : string[]  `a` or `b`, where rows do not coincide
   rms : number|null
   passed
@@ -341,14 +341,14 @@ tracking  how b follows a
   dataset
   unit
   trajectories
-  joints  median delay and offset, RMS and largest error over all trajectories
+  joints  over all trajectories
     joint
-    delay : number|null  seconds by which b is late; null without motion
-    offset : number|null  mean of b − a after the delay
-    rms : number|null  of b − a after the delay
+    delay : number|null  median seconds by which b is late
+    offset : number|null  of b − a after the delay
+    rms : number|null
     largest : number|null
-    trajectory  of the largest
-    time : number|null  of the largest, in seconds from the first row of a
+    trajectory
+    time : number|null
     missing  rows without a finite b − a
   delay  of trajectories: median, 5th and 95th percentile
     median : number|null
@@ -358,9 +358,9 @@ tracking  how b follows a
     median : number|null
     low : number|null
     high : number|null
-  worst  five trajectories with the largest errors, with the fields of `joints`
+  worst  five trajectories, with the fields of `joints`
     <name> : string|number|null
-  episodes : any[]  `--verbose`: for each trajectory the entries of `joints`
+  episodes : any[]  `--verbose`: `joints` of each trajectory
 attributes  that differ
   name
   a  null where absent
@@ -388,7 +388,7 @@ to : number|null
 at : string|null
 method  the curve through the rows
 samples_of  or the mode whose exact curve is sampled
-held_ends  trajectories whose last row was held, to end at the goal
+held_ends  trajectories whose last row was held
 arrays  in OUT
 rows_before  of a trajectory
   least
@@ -423,18 +423,18 @@ binding  what limits each trajectory
   time?  in OUT, in seconds
 slack  share of the limit that each trajectory leaves
   <quantity>
-trajectory  fastest: the trajectories, in the order of the lists below
+trajectory  fastest: in the order of the lists below
 durations  in seconds
   before?  null without times
   after?
   uniform?  by uniform scaling
-states  `solved`, `not converged` (within limits too), `uniform` or `does not move`
+states  `solved`, `not converged`, `uniform` or `does not move`
 rows
 joints
-shares  for each trajectory and joint, the share of rows at 98 % of a limit or more
+shares  of rows at 98 % of a limit or more, by trajectory and joint
   <quantity>
-dwells  for each trajectory, first and last time of each standstill that was left out
-corners  for each trajectory, the time or row and the angle (degrees) of each corner where it stops
+dwells  first and last times of standstills
+corners  time or row, and angle in degrees, of corners where it stops
 shard : string  as in `integrate`
 already_done : boolean
 
@@ -445,7 +445,7 @@ array
 dt_source
 units : object|null
 trajectories
-output  `packed` or `groups`
+output
 degree
 intervals  between knots
 steps  rows per interval
@@ -501,9 +501,9 @@ faults
   found
   hint
 matched  which limit each dof has
-  dof  name or number
-  limit  name or number of the joint in the file of limits; null without a limit
-  by  `name`, `number` or, for one limit of all dofs, `all`
+  dof
+  limit  joint in the file of limits
+  by  `name`, `number` or `all`
 keep_ranges  with `--trim`
   trajectory : string
   source : string  the array that it lies in
@@ -623,7 +623,8 @@ def page() -> str:
                 raise ValueError(f"{title}: nothing prints {line.name}, so state its type")
             always = len(line.values) == line.objects or line.name[-1] in "?>"
             name = line.indent + line.name + "?" * (not always)
-            rows.append((name, line.stated or kind, line.meaning))
+            kind = (line.stated or kind).replace("object", "").strip("|")  # fields follow it
+            rows.append((name, kind, line.meaning))
         first, second = (max(len(row[k]) for row in rows) + 2 for k in range(2))
         lines = [f"{name:{first}}{kind:{second}}{meaning}".rstrip() for name, kind, meaning in rows]
         text += f"\n## {title}\n\n```\n" + "\n".join(lines) + "\n```\n"
