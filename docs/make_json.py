@@ -623,8 +623,8 @@ def page() -> str:
                 raise ValueError(f"{title}: nothing prints {line.name}, so state its type")
             always = len(line.values) == line.objects or line.name[-1] in "?>"
             name = line.indent + line.name + "?" * (not always)
-            kind = (line.stated or kind).replace("object", "").strip("|")  # fields follow it
-            rows.append((name, kind, line.meaning))
+            kind = line.stated or kind
+            rows.append((name, "" if kind == "object" else kind, line.meaning))
         first, second = (max(len(row[k]) for row in rows) + 2 for k in range(2))
         lines = [f"{name:{first}}{kind:{second}}{meaning}".rstrip() for name, kind, meaning in rows]
         text += f"\n## {title}\n\n```\n" + "\n".join(lines) + "\n```\n"
