@@ -28,7 +28,7 @@ def arm(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("dofs", [[0, 1, 2], [6], [5, 0, 3], [7, 1]])
+@pytest.mark.parametrize("dofs", [[0, 1, 2], [6], [7, 1, 5]])
 def test_every_command_is_of_the_dofs_that_are_picked(trajcli, arm, dofs):
     """Each beside the same command on a file that holds these dofs alone."""
     joints = [f"j{dof}" for dof in dofs]
@@ -167,9 +167,10 @@ def test_trajectories_of_other_joints_or_another_order_are_refused(trajcli, fold
     trajcli.ok("export plans.h5 --dofs a,b -o out.csv")
 
 
-@pytest.mark.parametrize("units", ["", " --units deg"])
-@pytest.mark.parametrize("kind", ["h5", "npz"])
-@pytest.mark.parametrize("dofs", [[3, 4, 5], [7, 1]])
+@pytest.mark.parametrize(
+    ("dofs", "kind", "units"),
+    [([3, 4, 5], "h5", ""), ([7, 1], "npz", ""), ([7, 1], "h5", " --units deg")],
+)
 def test_a_start_that_all_trajectories_share_is_of_the_picked_dofs(
     trajcli, folder, dofs, kind, units
 ):

@@ -31,9 +31,7 @@ def csv(name: str, array: str, values: Array, times: Array, names: Sequence[str]
     return f"{name}.csv:{array}"
 
 
-def parquet(
-    name: str, array: str, values: np.ndarray, times: np.ndarray, names: Sequence[str]
-) -> str:
+def parquet(name: str, array: str, values: Array, times: Array, names: Sequence[str]) -> str:
     arrow, tables = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {f"{array}/{joint}": column for joint, column in zip(names, values.T, strict=True)}
     tables.write_table(arrow.table({"timestamp": times, **columns}), f"{name}.parquet")
@@ -277,22 +275,26 @@ RATES = {"actual_qd": "velocity", "joint_velocities": "velocity", "QVEL": "veloc
 LIMIT = "[{}]\nupper = 1.2\nlower = -1.2"
 
 
-@pytest.mark.parametrize("name", RATES)
-@pytest.mark.parametrize("form", ["csv", "npz", "npy", "h5"])
-def test_what_is_a_velocity_by_its_name_is_never_taken_as_positions(trajcli, name, form):
-    values, quantity = 1.1 + 0.05 * motion(TIMES), RATES[name]
-    source = f"in.{form}:{name}"
+def near_one(form: str, name: str) -> str:
+    """Writes rows between 1.05 and 1.2 under a name; returns FILE:DATASET."""
+    values = 1.1 + 0.05 * motion(TIMES)
     if form == "csv":
-        head = ",".join(["t", *(f"{name}_{k}" for k in range(3))])
-        np.savetxt("in.csv", np.c_[TIMES, values], delimiter=",", header=head, comments="")
+        csv("in", name, values, TIMES, "abc")
     elif form == "npz":
         np.savez("in.npz", **{name: values}, dt=0.01)
     elif form == "h5":
         write_h5("in.h5", {f"obs/{name}": values, "@dt": 0.01})
-        source = f"in.h5:obs/{name}"
+        return f"in.h5:obs/{name}"
     else:
         np.save(f"{name}.npy", values)
-        source = f"{name}.npy --rate 100"
+        return f"{name}.npy --rate 100"
+    return f"in.{form}:{name}"
+
+
+@pytest.mark.parametrize("name", RATES)
+@pytest.mark.parametrize("form", ["csv", "npz", "npy", "h5"])
+def test_what_is_a_velocity_by_its_name_is_never_taken_as_positions(trajcli, name, form):
+    source, quantity = near_one(form, name), RATES[name]
     other = "velocity" if quantity != "velocity" else "position"
     for limited, passes in ((quantity, quantity != "effort"), (other, quantity == "position")):
         Path("l.toml").write_text(LIMIT.format(limited if limited != "effort" else "position"))
@@ -302,18 +304,18 @@ def test_what_is_a_velocity_by_its_name_is_never_taken_as_positions(trajcli, nam
     assert ("still" in scores) == (quantity in ("position", "velocity"))
 
 
-@pytest.mark.parametrize("quantity", ["position", "velocity", "acceleration", "jerk"])
-@pytest.mark.parametrize("form", ["npy", "npz", "csv"])
-def test_the_option_says_what_an_array_is(trajcli, quantity, form):
-    values = 1.1 + 0.05 * motion(TIMES)
-    if form == "csv":
-        source = csv("in", "dq", values, TIMES, NAMES)
-    elif form == "npz":
-        np.savez("in.npz", qvel=values, dt=0.01)
-        source = "in.npz:qvel"
-    else:
-        np.save("in.npy", values)
-        source = "in.npy --rate 100"
+@pytest.mark.parametrize(
+    ("form", "name", "quantity"),
+    [
+        ("npy", "in", "position"),
+        ("csv", "dq", "position"),
+        ("npz", "qvel", "acceleration"),
+        ("h5", "q", "velocity"),
+        ("npz", "dq", "jerk"),
+    ],
+)
+def test_the_option_says_what_an_array_is(trajcli, form, name, quantity):
+    source = near_one(form, name)
     for top, code in ((1.0, 1), (1.2, 0)):
         Path("l.toml").write_text(f"[{quantity}]\nupper = {top}")
         trajcli(f"check {source} --as {quantity} --limits l.toml", code=code)
@@ -344,13 +346,6 @@ def table(name: str, head: str, *columns: Array) -> str:
     return name
 
 
-def test_the_option_of_names_is_for_the_side_without_any(trajcli):
-    a = recording(csv, "a", (1, 2, 0))
-    table("b.csv", "timestamp,q0,q1,q2", TIMES, motion(TIMES))
-    trajcli.refuses(f"diff {a} b.csv:q --atol 1e-8", "--joints")
-    trajcli.ok(f"diff {a} b.csv:q --joints pan,lift,elbow --atol 1e-8")
-
-
 def test_nothing_is_interpolated_over_a_gap(trajcli):
     times = np.r_[0.0:1.0:0.002, 4.0:5.0:0.002]
     for name, t in (("a.csv", times), ("b.csv", np.r_[0.0:5.0:0.02])):
@@ -373,9 +368,8 @@ def test_units_are_for_the_sources_that_are_no_output(trajcli, line):
 
 
 def test_steps_beside_stamps_keep_their_clock(trajcli):
-    table(
-        "a.csv", "timestamp,pan,lift,dt", SINCE_1970 + TIMES, motion(TIMES)[:, :2], 0 * TIMES + 0.01
-    )
+    steps = 0 * TIMES + 0.01
+    table("a.csv", "timestamp,pan,lift,dt", SINCE_1970 + TIMES, motion(TIMES)[:, :2], steps)
     trajcli.ok("differentiate a.csv --method central -o out.h5")
     assert '"start_stamp"' in trajcli.ok("inspect out.h5 --json").out
 

@@ -82,7 +82,7 @@ def test_seconds_since_1970_are_understood_where_the_clock_counts_nanoseconds(tr
 
 COMMANDS = {
     "differentiate": "differentiate {} --method central -o out.h5",
-    "resample": "resample {} --at {}:/times --skip-bad -o out.h5",
+    "resample": "resample {} --at at.npy --skip-bad -o out.h5",
     "fit": "fit {} --knots 10 -o out.h5",
     "export": "export {} -o out.h5",
     "retime": "retime {} --limits l.toml -o out.h5",
@@ -99,10 +99,8 @@ def test_what_is_written_of_a_window_is_that_of_a_file_with_these_rows(trajcli, 
         with h5py.File("in.h5", "w") as file:
             file["position"], file["velocity"] = ROWS[chosen], velocity[chosen]
             file.create_dataset("times", data=NS[chosen]).attrs["units"] = "ns"
-        line = COMMANDS[command].replace("{}", "in.h5")
-        if command == "resample":  # the times of the whole
-            np.save("at.npy", NS)
-            line = "resample in.h5 --at at.npy --skip-bad -o out.h5"
+        np.save("at.npy", NS)  # the times of the whole
+        line = COMMANDS[command].format("in.h5")
         trajcli(f"{line} {more} --overwrite", code=code)
         results.append({name: x for name, x in read_h5("out.h5").items() if name != "dof"})
     assert results[0].keys() == results[1].keys()
@@ -162,6 +160,9 @@ def test_of_episodes_on_one_clock_a_window_takes_those_that_it_meets(trajcli, fo
     for command in ("export in.h5 -o", "differentiate in.h5 --method central -o"):
         words = f"--since {since} --until {until} --episodes 2"
         trajcli.refuses(f"{command} no.h5 {words}", "no rows in the window", "demo_2")
+    trajcli.repeats_and_divides(
+        f"differentiate in.h5 --method central --since {since} --until {until}"
+    )
     # counted from the first row of each
     rows, _, starts = exported(trajcli, "in.h5 --since 0.2 --until 0.8 --episodes 2")
     seconds = (stamps[2] - stamps[2][0]) / 1e9
@@ -220,8 +221,10 @@ def test_a_window_of_what_trajcli_wrote_knows_the_clock_of_its_source(trajcli, f
         assert start.tolist() == [even[30]]
 
 
-@pytest.mark.parametrize("begin", [0.3712, 0.0, -3.1, 7.0])
-@pytest.mark.parametrize("typed", [("1", "2"), ("1.0", "2e0")])
+@pytest.mark.parametrize(
+    ("begin", "typed"),
+    [(0.3712, ("1", "2")), (0.0, ("1.0", "2e0")), (-3.1, ("1", "2")), (7.0, ("1.0", "2e0"))],
+)
 def test_a_clock_that_counts_from_anywhere_has_windows(trajcli, folder, begin, typed):
     times = begin + np.arange(400) * 0.01 + np.random.default_rng(1).uniform(0, 0.004, 400)
     np.savez("in.npz", position=ROWS, times=times)
@@ -253,23 +256,12 @@ def test_what_is_no_window_is_refused(trajcli, folder):
     trajcli.refuses(f"export {path} --since 3 --until 2 -o no.csv", "--since 3 --until 2")
     for word in ("x", "nan", "inf", "NaT", ""):
         trajcli.refuses(f"export {path} --until '{word}' -o no.csv", "--until: not a time")
-    np.save("in.npy", ROWS)
-    trajcli.refuses("export in.npy --since 1 -o no.csv", "no time step", "--rate HZ")
-    line = "integrate in.npy --rate 100 --since 1 -o no.h5"
-    trajcli.refuses(line, "no such option", "the start state belongs to the first action")
-
-
-def test_a_run_with_a_window_is_repeated_and_divided_with_it(trajcli, folder):
-    demos("in.h5", [NS[:100], NS[100:250], NS[250:]])
-    line = f"differentiate in.h5 --method central --since {NS[90]} --until {NS[200]}"
-    trajcli.repeats_and_divides(line)
-
-
-def test_inspect_shows_no_rows_outside_of_the_window_that_is_asked_for(trajcli, folder):
-    path = log("npz")
     trajcli.refuses(f"inspect {path} --since 99", "no rows in the window")
     np.save("in.npy", ROWS)
-    trajcli.refuses("inspect in.npy --since 1", "no time step", "--rate")
+    for command in ("export in.npy --since 1 -o no.csv", "inspect in.npy --since 1"):
+        trajcli.refuses(command, "no time step", "--rate HZ")
+    line = "integrate in.npy --rate 100 --since 1 -o no.h5"
+    trajcli.refuses(line, "no such option", "the start state belongs to the first action")
 
 
 def test_what_lies_outside_of_a_window_is_no_padding(trajcli, folder):
