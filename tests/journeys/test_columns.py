@@ -131,8 +131,11 @@ def test_another_column_that_increases_is_a_dof_and_is_offered_as_the_time(trajc
         assert result().shape == (N, 2)  # the time that an option names is no dof
 
 
-@pytest.mark.parametrize("first", [0.03, np.nan])
-@pytest.mark.parametrize("ending", ["csv", "parquet", "npz", "h5", "mat"])
+@pytest.mark.parametrize(
+    ("ending", "first"),
+    [("csv", 0.03), ("csv", np.nan), ("parquet", np.nan), ("npz", 0.03), ("h5", np.nan),
+     ("mat", 0.03)],
+)  # fmt: skip
 def test_a_step_of_each_row_leads_into_it(trajcli, folder, ending, first):
     steps = UNEVEN.copy()
     times = np.cumsum(steps)
