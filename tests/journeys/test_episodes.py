@@ -230,8 +230,7 @@ def test_a_mask_with_holes_is_an_error_that_names_it(trajcli, folder):
     trajcli.refuses(f"score {source}", "in.npz:mask", "in.npz:lengths")
 
 
-@pytest.mark.parametrize("kind", ["npz", "h5"])
-@pytest.mark.parametrize("many", [1, 410])
+@pytest.mark.parametrize(("kind", "many"), [("npz", 1), ("h5", 1), ("h5", 410)])
 def test_rows_of_nan_at_the_ends_are_padding_that_check_fails(trajcli, folder, kind, many):
     padded = np.where(REAL[..., None], PADDED, np.nan)
     source = write(kind, position=np.tile(padded, (many, 1, 8 if many > 1 else 1)), dt=DT)
