@@ -143,16 +143,6 @@ def test_units_for_each_dof_of_the_file_are_picked_with_the_dofs(trajcli, folder
         assert file["velocity"].attrs["units"] == "rad/s,m/s"
 
 
-def test_stamps_in_a_unit_that_only_the_option_says(trajcli, folder):
-    stamps = np.arange(31) * 20
-    write("in.h5", actions=ACTIONS, times=stamps)
-    unconverted = trajcli("integrate in.h5 --start zero -o a.h5")
-    assert "--units ms or --units ns reads them" in unconverted.err
-    result = trajcli("integrate in.h5 --start zero -o out.h5 --units deg,ms")
-    assert "dt 0.02 s, from time stamps in.h5:/times, in ms" in result.out
-    close(read_h5("out.h5")["time"], np.arange(31) * 0.02, rtol=1e-15)
-
-
 REFUSED = {
     "integrate in.h5 --units furlong": "--units: unknown unit",
     "integrate in.h5 --units deg/s^2": "--units: not a unit of positions",
