@@ -28,7 +28,7 @@ from trajcli.modes.central import WINDOW
 from trajcli.names import MethodName
 from trajcli.rotations.quaternions import TOLERANCE
 from trajcli.scores import add_derivatives
-from trajcli.units import Units, derivative_units, si_units, unit_of_dof
+from trajcli.units import derivative_units, si_units, unit_of_dof
 from trajcli.views._between import CurveCheck
 from trajcli.views._delay import LARGEST_ERROR, VelocityFit, fit_text
 from trajcli.views._motion import RestCheck, StepCheck
@@ -84,14 +84,9 @@ def check_source(
 ) -> list[Finding]:
     """Checks the trajectories that a source names, each batch in one pass.
 
-    Parameters:
-        start_of: returns the states that row 0 of an output must equal, or why they are unknown.
-        limits: a file of limits that all must keep.
-        velocity_of: positions whose derivative the source must be.
-        left_out: takes the faults of trajectories that cannot be read, which fail without it.
-        rest: whether trajectories must begin and end at rest.
-
-    Raises InputError where the file or the limits cannot be read, or there are no trajectories.
+    start_of: returns the states that row 0 of an output must equal, or why they are unknown.
+    velocity_of: positions whose derivative the source must be. left_out: takes the faults of
+    trajectories that cannot be read, which fail without it.
     """
     tables = None if limits is None else read_limits(limits, files.sources)
     batches, findings = read_batches(files, [source]), list[Finding]()
@@ -109,9 +104,22 @@ def check_source(
         if locations(batch) not in located:
             located.append(locations(batch))
             checks.times = TimeCheck(batch)
-            if str(attributes.get("mode", "")) in MODES:
-                reason = _no_start(attributes, batch)
-                checks.start = StartCheck(reason or start_of(files, parse_source(source).path))
+            if (mode := str(attributes.get("mode", ""))) in MODES:
+                # With convention curobo, row 0 of a band mode is a row of the curve.
+                curobo = str(attributes.get("convention")) == "curobo"
+                if str(attributes.get("start")) == RECORDED_START:
+                    start: StartRows | str = "a recording has no start state"
+                elif batch.members[0].windowed:
+                    start = "row 0 is that of a window"
+                elif batch.holds_rotations:
+                    start = "rotations are compared by --recompute"
+                elif str(attributes.get("alignment")) == "actions" or (
+                    curobo and mode in ("central", "bspline")
+                ):
+                    start = "row 0 is not the start"
+                else:
+                    start = start_of(files, parse_source(source).path)
+                checks.start = StartCheck(start)
         usable, faults = batch.take(numbers).usable()
         read_blocks(usable.blocks(files.report), batch.arrays, checks.summaries(), faults)
         if faults and len(faults) == len(numbers):
@@ -143,8 +151,7 @@ def check_source(
 class BatchChecks:
     """The checks of one batch, which read its arrays together, once.
 
-    limited: the quantities whose limits are checked. times, start: set by the caller where these
-    have not been checked with another batch of the same trajectories.
+    times, start: set where these have not been checked with another batch of the same trajectories.
     """
 
     times: TimeCheck | None = None
@@ -176,15 +183,14 @@ class BatchChecks:
         self.ends = RestCheck(batch, quantities) if rest and not acting else None
 
     def summaries(self) -> list[Summary]:
-        """Lists what takes the blocks of the batch; steps need the turns that were found before."""
+        # Steps need the turns that are found before them.
         checks: tuple[Summary | None, ...] = (
             self.rotations, self.limits, self.times, self.start, self.turns, self.steps, self.ends
         )  # fmt: skip
         return [*self.arrays.values(), *filter(None, checks)]
 
     def findings(self, count: int, numbers: Sequence[int]) -> Iterator[Finding]:
-        """Yields the findings of ``count`` trajectories, of which those with ``numbers`` were
-        read."""
+        """Yields the findings of ``count`` trajectories; those with ``numbers`` were read."""
         batch = self.batch
         for name, statistics in self.arrays.items():
             nan, inf = statistics.nan, statistics.inf
@@ -193,7 +199,21 @@ class BatchChecks:
                 yield failed("finite", batch, name, worst, text, count, nan=nan, inf=inf)
             else:
                 yield Finding("finite", label(batch, name), True, "no NaN or Inf", count)
-        yield from self._step_findings(count)
+        turns = self.turns
+        kinds = [("jumps of a turn", turns.jumps, text) for text in turns.notes()]
+        for check, steps, text in (*kinds, *(self.steps.kinds() if self.steps else ())):
+            # The first step of each trajectory stands for all of it.
+            _, first, counts = np.unique(steps[:, 0], return_index=True, return_counts=True)
+            failures = []
+            for k, n in zip(first, counts, strict=True):
+                number, row, dof, size, time = steps[k, :5].tolist()
+                time = None if np.isnan(time) else time
+                failures.append(Failure(int(number), int(row), int(dof), size, abs(size), n, time))
+            dofs = np.bincount(steps[:, 2].astype(int), minlength=batch.shape[2]).tolist()
+            if failures:
+                yield failed(check, batch, turns.name, failures, text, count, per_dof=dofs)
+            else:
+                yield Finding(check, label(batch, turns.name), True, "none", count)
         for quantity, array in self.ends.arrays.items() if self.ends else ():
             assert self.ends is not None
             text = f"{quantity} of up to {self.ends.largest[quantity]:.3g} at an end"
@@ -219,37 +239,13 @@ class BatchChecks:
         yield from self.limits.findings(count) if self.limits else ()
         yield from _rotation_findings(self.rotations, count)
 
-    def _step_findings(self, count: int) -> Iterator[Finding]:
-        """Yields whether angles jump by a turn, and whether positions jump or rows repeat in
-        motion, with the first row of each in every trajectory."""
-        turns, batch = self.turns, self.batch
-        kinds = [("jumps of a turn", turns.jumps, text) for text in turns.notes()]
-        for check, steps, text in (*kinds, *(self.steps.kinds() if self.steps else ())):
-            _, first, counts = np.unique(steps[:, 0], return_index=True, return_counts=True)
-            failures = []
-            for k, n in zip(first, counts, strict=True):
-                number, row, dof, size, time = steps[k, :5].tolist()
-                time = None if np.isnan(time) else time
-                failures.append(Failure(int(number), int(row), int(dof), size, abs(size), n, time))
-            dofs = np.bincount(steps[:, 2].astype(int), minlength=batch.shape[2]).tolist()
-            if failures:
-                yield failed(check, batch, turns.name, failures, text, count, per_dof=dofs)
-            else:
-                yield Finding(check, label(batch, turns.name), True, "none", count)
-
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check of one array.
+    """The result of one check of one array; ``passed`` is None where it could not be made.
 
-    Attributes:
-        passed: None where the check could not be made; ``text`` says why.
-        trajectories: how many were checked.
-        where: the place of the worst value that fails.
-        count: how many values fail.
-        failures: every trajectory that fails, in words.
-        facts: more fields for JSON.
-        details: more lines for people.
+    where, count: the place of the worst value that fails, and how many fail. failures: every
+    trajectory that fails, in words. facts, details: more fields for JSON, more lines for people.
     """
 
     check: str
@@ -264,7 +260,6 @@ class Finding:
     details: Sequence[str] = ()
 
     def as_dict(self, verbose: bool = False) -> dict[str, Any]:
-        """Builds the JSON object of a finding; ``verbose``: with every trajectory that fails."""
         return {
             "check": self.check,
             "dataset": self.dataset,
@@ -290,8 +285,7 @@ def failed(
 ) -> Finding:
     """Builds the finding of a check that failed in some of ``count`` trajectories.
 
-    name: the array; "" for that of the worst failure. facts: more fields for JSON, to which the
-    place of the worst value is added.
+    name: the array; "" for that of the worst failure. facts: more fields for JSON.
     """
     worst = max(failures, key=lambda failure: failure.excess)
     texts = [
@@ -316,9 +310,7 @@ def recompute_finding(
 ) -> Finding:
     """Builds the finding of a variable that was computed again.
 
-    differing: how many values are not equal to the bit. beyond: how many differ by more than
-    rounding. excess: how many times the allowed rounding the worst value differs. at: trajectory,
-    row and dof of it.
+    beyond: how many values differ by more than rounding, by up to ``excess`` times that.
     """
     if beyond:
         index = dict(zip(("trajectory", "row", "dof"), at, strict=False))
@@ -334,13 +326,11 @@ class StartCheck:
     """Compares row 0 with the start states, up to the rounding of the stored type."""
 
     def __init__(self, start: StartRows | str) -> None:
-        """start: the start states, or the reason why they are not known."""
         self.start = start
         self.failures: list[Failure] = []
         self.compared = 0
 
     def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
-        """Compares the first rows of a block, values [b, T, D] by name."""
         if isinstance(self.start, str) or not block.rows:
             return
         parts = [block.part(k) for k in range(len(block))]
@@ -357,7 +347,6 @@ class StartCheck:
             self.failures += find_failures(bad, off, rows, block, name)
 
     def finding(self, batch: Recording) -> Finding:
-        """Tells whether row 0 equals the start state, or why that is not known."""
         if isinstance(self.start, str) or not self.compared:
             reason = self.start if isinstance(self.start, str) else "there are no rows"
             return Finding("start row", label(batch), None, f"not checked: {reason}")
@@ -369,11 +358,7 @@ class StartCheck:
 
 
 class TimeCheck:
-    """Checks that time stamps increase and, where an output states one dt, that they go by it.
-
-    where: the dataset or the option that gives the times. steps: those of all groups; None of one
-    whose step varies.
-    """
+    """Checks that time stamps increase and, where an output states one dt, that they go by it."""
 
     def __init__(self, batch: Recording) -> None:
         attributes = batch.file.attributes()
@@ -382,6 +367,7 @@ class TimeCheck:
         # Only recordings have gaps: an output states one dt, or the stamps that it was made for.
         self._recorded, self._uneven = "mode" not in attributes, list[tuple[int, Floats]]()
         self.where: Place | None = None
+        # Those of all groups; None of one whose step varies.
         self.steps: set[float | None] = set()
         # Times that all trajectories of a group share are checked once.
         self._shared = {id(x.origin) for x in batch.members if x.clock and x.clock.shared}
@@ -432,7 +418,6 @@ class TimeCheck:
                 return
 
     def findings(self, batch: Recording, count: int) -> Iterator[Finding]:
-        """Yields whether the times of ``count`` trajectories hold; nothing without times."""
         if not (self.where or self.failures):
             return
         place, group = self.where or Place(), batch.group
@@ -453,7 +438,24 @@ class TimeCheck:
             yield Finding("time", title, True, text, count, facts={"dt": dt})
             if not self._uneven:
                 return
-            check, (text, facts) = "gaps", self._find_gaps()
+            check = "gaps"
+            parts = [np.diff(stamps) for _, stamps in self._uneven]
+            usual = [np.quantile(x, 0.5, method="inverted_cdf") for x in parts]
+            # Each step is compared with the usual one of its trajectory, which may differ in rate.
+            expected, steps = np.repeat(usual, [*map(len, parts)]), np.concatenate(parts)
+            # Of few points, as of a plan, or of stamps that are uneven as a rule, no step is too
+            # long: the limit is twice what 95 of 100 steps keep.
+            most = np.quantile(steps / expected, 0.95, method="inverted_cdf")
+            limit = max(GAP * (1.0 + 1e-6), 2.0 * most)
+            off = (steps - expected)[steps <= limit * expected]
+            facts = {"step": float(np.median(expected)), "longest": float(steps.max()),
+                     "jitter": float(np.sqrt(np.mean(off**2)))}  # fmt: skip
+            text = f"steps up to {facts['longest']:.3g} s, usually {facts['step']:.3g} s; "
+            text += f"jitter {1e3 * facts['jitter']:.3g} ms (RMS)"
+            for (number, stamps), step in zip(self._uneven, usual, strict=True):
+                rows = np.flatnonzero(np.diff(stamps) > limit * step) + 1
+                pairs = list(zip(rows.tolist(), stamps[rows].tolist(), strict=True))
+                self.failures += [(number, text, "", pairs)] if pairs else []
             if not self.failures:
                 yield Finding("gaps", title, True, f"none; {text}", count, facts=facts)
                 return
@@ -461,30 +463,9 @@ class TimeCheck:
         texts = [f"{_where_text(batch, x, len(x[3]))}: {x[1]}" for x in self.failures]
         where = _where_text(batch, self.failures[0], _LISTED)
         values = sum(len(rows) or 1 for *_, rows in self.failures)
-        rows = [{"trajectory": number, "row": row, "time": time} for row, time in pairs]
-        facts = {"rows": rows} | facts
+        listed = [{"trajectory": number, "row": row, "time": time} for row, time in pairs]
+        facts = {"rows": listed} | facts
         yield Finding(check, title, False, what, count, where, values, texts, facts)
-
-    def _find_gaps(self) -> tuple[str, dict[str, float]]:
-        """Adds gaps to the failures; returns how even the stamps are, in words and for JSON."""
-        parts = [np.diff(stamps) for _, stamps in self._uneven]
-        usual = [np.quantile(x, 0.5, method="inverted_cdf") for x in parts]
-        # Each step is compared with the usual one of its trajectory, which may differ in rate.
-        expected, steps = np.repeat(usual, [*map(len, parts)]), np.concatenate(parts)
-        # Of few points, as of a plan, or of stamps that are uneven as a rule, no step is too long:
-        # the limit is twice what 95 of 100 steps keep.
-        most = np.quantile(steps / expected, 0.95, method="inverted_cdf")
-        limit = max(GAP * (1.0 + 1e-6), 2.0 * most)
-        off = (steps - expected)[steps <= limit * expected]
-        facts = {"step": float(np.median(expected)), "longest": float(steps.max()),
-                 "jitter": float(np.sqrt(np.mean(off**2)))}  # fmt: skip
-        text = f"steps up to {facts['longest']:.3g} s, usually {facts['step']:.3g} s; "
-        text += f"jitter {1e3 * facts['jitter']:.3g} ms (RMS)"
-        for (number, stamps), step in zip(self._uneven, usual, strict=True):
-            rows = np.flatnonzero(np.diff(stamps) > limit * step) + 1
-            pairs = list(zip(rows.tolist(), stamps[rows].tolist(), strict=True))
-            self.failures += [(number, text, "", pairs)] if pairs else []
-        return text, facts
 
 
 def _where_text(batch: Recording, failure: BadTimes, most: int) -> str:
@@ -496,8 +477,7 @@ def _where_text(batch: Recording, failure: BadTimes, most: int) -> str:
 
 
 def _rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Finding]:
-    """Yields whether norms are 1, signs continuous and rates within their limits, of ``count``
-    trajectories."""
+    """Yields whether norms are 1, signs continuous and rates within their limits."""
     names = [x.name for x in rotations.rotations] or list(map(str, range(rotations.count)))
     batch = replace(rotations.batch, dofs=Dofs(len(names), range(len(names))), joint_names=names)
     for check, statistics in rotations.statistics.items():
@@ -530,41 +510,19 @@ def _rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Fi
             yield Finding(check, array, passed, text, count, facts=facts)
 
 
-def _no_start(attributes: Mapping[str, Any], batch: Recording) -> str:
-    """Tells why row 0 of an output is not compared with a start state; "" where it is."""
-    if str(attributes.get("start")) == RECORDED_START:
-        return "a recording has no start state"
-    if batch.members[0].windowed:
-        return "row 0 is that of a window"
-    if batch.holds_rotations:
-        return "rotations are compared by --recompute"
-    # With convention curobo, row 0 of a band mode is a row of the curve.
-    band = str(attributes["mode"]) in ("central", "bspline")
-    curobo = str(attributes.get("convention")) == "curobo" and band
-    return (
-        "row 0 is not the start" if str(attributes.get("alignment")) == "actions" or curobo else ""
-    )
-
-
 class LimitCheck:
     """Holds the arrays of a batch, and central differences of its positions, against limits.
 
-    Attributes:
-        stored: the statistics of each array whose quantity has limits.
-        derived: those of quantities that are derived from ``positions``.
-        between: those of the extremes that the curve reaches between rows.
-        missing: quantities whose limits cannot be checked, for a ``reason``.
+    stored, derived, between: the statistics of arrays, of what is derived from ``positions``, and
+    of the extremes that the curve reaches between rows. missing: quantities whose limits cannot be
+    checked, for a ``reason``.
     """
 
     def __init__(
         self, batch: Recording, limits: Limits, default: str, batches: Sequence[Recording],
         reading: Reading,
     ) -> None:  # fmt: skip
-        """Assigns each quantity with limits to an array, to differences, or to ``missing``.
-
-        default: the quantity of an array that SOURCE names and whose quantity nothing tells.
-        batches: those of the source; what this one lacks may be checked in another one.
-        """
+        """Assigns each quantity with limits to an array, to differences, or to ``missing``."""
         self.batch, self.limits, dofs = batch, limits, batch.shape[2]
         arrays, units, self.notes = find_quantities(batch, default)
         bounds = dof_bounds(batch, limits, units)
@@ -606,7 +564,6 @@ class LimitCheck:
         self.between = {q: Statistics(q, dofs, bounds[q]) for q in self.curve.names}
 
     def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
-        """Adds the quantities derived from a block of arrays [b, T, D] by name."""
         extremes = self.curve.find_extremes(values, block) if self.between else {}
         for quantity, (reached, delays) in extremes.items():
             self.between[quantity].add_block({quantity: reached}, block, delays)
@@ -622,7 +579,6 @@ class LimitCheck:
             statistics.add_block(rates, block)
 
     def findings(self, count: int) -> Iterator[Finding]:
-        """Yields a finding for each quantity that has limits, of ``count`` trajectories."""
         for quantity in self.missing:
             text = "; ".join([f"not checked: no {quantity}, {self.reason}", *self.notes])
             yield Finding(f"{quantity} limits", label(self.batch), False, text, count)
@@ -653,10 +609,42 @@ class LimitCheck:
         """Tells whether an array keeps its limits; values that cannot be compared fail."""
         batch, units = self.batch, self.batch.units.get(name)
         units = units and derivative_units(units, QUANTITIES.index(quantity))
-        array, share = label(batch, name), statistics.limit_share()
+        array, share, bounds = label(batch, name), statistics.limit_share(), statistics.bounds
         absent = f"not checked at {statistics.nan + statistics.inf} values that are NaN or Inf"
         if statistics.failures:
-            finding = self._list_dofs(check, name, units, statistics, count, absent)
+            assert bounds is not None
+            texts, dofs, lines = {}, {}, []
+            for dof, worst in sorted(statistics.worst.items()):
+                # A value below the lower limit is held against that one.
+                side = bounds.upper if worst.value > bounds.upper[dof] else bounds.lower
+                limit, unit = float(side[dof]), unit_of_dof(si_units(units), dof) if units else ""
+                texts[dof] = f"{worst.value:.6g}, limit {limit:.6g} {unit}".rstrip()
+                # Runs of rows are listed by their times: 0.001 to 0.061, 2.379 and 2 more.
+                ends = [
+                    [str(row) for row in rows] if times is None else [f"{x:.3f}" for x in times]
+                    for rows, times in worst.spans
+                ]
+                spans = join_names((a if a == b else f"{a} to {b}" for a, b in ends), _SPANS)
+                spans = f"{'rows' if worst.spans[0][1] is None else 'seconds'} {spans}"
+                where = f"{place_text(batch, worst)}; beyond it in {spans}"
+                lines.append(f"{dof_text(batch, dof)}: {texts[dof]}, {where}")
+                dofs[dof] = {
+                    "dof": batch.dofs.numbers[dof],
+                    "name": batch.dof_labels[dof],
+                    "value": worst.value,
+                    "trajectory": worst.trajectory,
+                    "row": worst.row,
+                    "time": worst.time,
+                    "spans": [{"rows": rows, "seconds": seconds} for rows, seconds in worst.spans],
+                    "limit": limit,
+                    "failing_values": int(statistics.violations[dof]),
+                }
+            dof = max(sorted(statistics.worst), key=lambda dof: statistics.worst[dof].excess)
+            text = f"{texts[dof]}; {absent}" if statistics.nonfinite else texts[dof]
+            about: dict[str, Any] = {name: dofs[dof][name] for name in ("value", "limit")}
+            about |= {"per_dof": statistics.violations.tolist(), "dofs": list(dofs.values())}
+            finding = failed(check, batch, name, statistics.failures, text, count, **about)
+            finding = replace(finding, details=lines)
         elif statistics.nonfinite:
             finding = failed(check, batch, name, statistics.nonfinite, absent, count)
         elif not statistics.known:
@@ -678,56 +666,14 @@ class LimitCheck:
         facts["matched"] = self.limits.matched(batch.dof_labels, batch.dofs)
         return replace(finding, text=text, facts=facts)
 
-    def _list_dofs(
-        self, check: str, name: str, units: Units | None, statistics: Statistics, count: int,
-        absent: str,
-    ) -> Finding:  # fmt: skip
-        """Lists every dof that is beyond its limits, with its worst value and where that is."""
-        batch, bounds = self.batch, statistics.bounds
-        assert bounds is not None
-        texts, dofs, lines = {}, {}, []
-        for dof, worst in sorted(statistics.worst.items()):
-            # A value below the lower limit is held against that one.
-            side = bounds.upper if worst.value > bounds.upper[dof] else bounds.lower
-            limit, unit = float(side[dof]), unit_of_dof(si_units(units), dof) if units else ""
-            texts[dof] = f"{worst.value:.6g}, limit {limit:.6g} {unit}".rstrip()
-            # Runs of rows are listed by their times: 0.001 to 0.061, 2.379 and 2 more.
-            ends = [
-                [str(row) for row in rows] if times is None else [f"{time:.3f}" for time in times]
-                for rows, times in worst.spans
-            ]
-            spans = join_names((a if a == b else f"{a} to {b}" for a, b in ends), _SPANS)
-            spans = f"{'rows' if worst.spans[0][1] is None else 'seconds'} {spans}"
-            where = f"{place_text(batch, worst)}; beyond it in {spans}"
-            lines.append(f"{dof_text(batch, dof)}: {texts[dof]}, {where}")
-            dofs[dof] = {
-                "dof": batch.dofs.numbers[dof],
-                "name": batch.dof_labels[dof],
-                "value": worst.value,
-                "trajectory": worst.trajectory,
-                "row": worst.row,
-                "time": worst.time,
-                "spans": [{"rows": rows, "seconds": seconds} for rows, seconds in worst.spans],
-                "limit": limit,
-                "failing_values": int(statistics.violations[dof]),
-            }
-        dof = max(sorted(statistics.worst), key=lambda dof: statistics.worst[dof].excess)
-        text = f"{texts[dof]}; {absent}" if statistics.nonfinite else texts[dof]
-        facts = {name: dofs[dof][name] for name in ("value", "limit")}
-        facts |= {"per_dof": statistics.violations.tolist(), "dofs": list(dofs.values())}
-        finding = failed(check, batch, name, statistics.failures, text, count, **facts)
-        return replace(finding, details=lines)
-
 
 def compare_velocities(
     batch: Recording, numbers: Sequence[int], others: Recording, positions: str
 ) -> Finding:
-    """Compares velocities with the five-point differences of ``others``, which the command line
-    calls ``positions``.
+    """Compares velocities with the five-point differences of ``others``, called ``positions``.
 
     The facts of the finding have, per dof, the RMS of the difference as a share of the RMS of the
-    differences, and the factor, delay and rate that fit best. Raises InputError for positions of
-    another shape than velocities, and without a time step.
+    differences, and the factor, delay and rate that fit best.
     """
     shapes = [[part.shape for part in side.members] for side in (batch, others)]
     if any(0 in shape for shape in shapes[0]):
@@ -790,8 +736,7 @@ def _fit_velocities(
 ) -> tuple[VelocityFit, int, float]:  # fmt: skip
     """Fits velocities by the derivatives of the positions of ``others``, block by block.
 
-    Rows are paired by ``times``, or one by one without. Returns also how many rows and seconds of
-    both were paired by time.
+    Returns also how many rows and seconds of both were paired by time.
     """
     position = "position" if "position" in others.arrays else next(iter(others.arrays))
     fit, rows, seconds = VelocityFit(len(pairs.first), int(np.median(batch.lengths))), 0, 0.0
