@@ -127,7 +127,6 @@ def _run(words: list[str]) -> int:
 
 
 def _fail(failure: TrajcliError, words: Sequence[str]) -> int:
-    """Prints an error and returns its exit code."""
     from trajcli.cli.console import Console
 
     as_json = "--json" in words or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
@@ -135,7 +134,6 @@ def _fail(failure: TrajcliError, words: Sequence[str]) -> int:
 
 
 def _interrupted(name: str, words: Sequence[str]) -> TrajcliError:
-    """Makes the error of a command that the signal ``name`` ended."""
     from trajcli.errors import Cancelled, Fault, Stopped
 
     csv = any(word.startswith("--csv") for word in words) or "TRAJCLI_CSV" in os.environ
@@ -177,13 +175,9 @@ def _usage_fault(error: Any) -> Fault:
 
 
 class _PlainHelp:
-    """Formats help as headings and two columns, without Rich.
-
-    Rich takes longer to load than everything else that help needs.
-    """
+    """Formats help without Rich, which takes longer to load than all else that help needs."""
 
     def format_options(self: Any, ctx: Any, formatter: Any) -> None:
-        """Writes the arguments and the options under the headings of cli/options.py."""
         group = hasattr(self, "commands")
         if group:
             self.format_commands(ctx, formatter)
@@ -202,7 +196,6 @@ class _PlainHelp:
         formatter.write(f"\n{self.epilog.strip()}\n")
 
     def collect_usage_pieces(self: Any, ctx: Any) -> list[str]:
-        """Adds the required options to the usage: SOURCE... -o OUT."""
         required = (p for p in self.params if p.required and p.param_type_name == "option")
         options = [f"{min(option.opts, key=len)} {option.metavar}" for option in required]
         pieces = super().collect_usage_pieces(ctx)  # type: ignore[misc]
@@ -257,7 +250,6 @@ def command_line(first: str = "") -> Any:
 
 
 def run() -> None:
-    """Runs the console script."""
     from trajcli.system import Interrupt, ignore_signals
 
     try:

@@ -36,13 +36,7 @@ MOST_LISTED = 10
 
 
 class Console:
-    """Writes text to stdout or, where stdout holds a JSON document or data, to stderr.
-
-    Attributes:
-        as_json: whether stdout holds one JSON document.
-        quiet: whether only warnings and errors are written.
-        stream: the stream for text.
-    """
+    """Writes text to stdout or, where stdout holds a JSON document or data, to stderr."""
 
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json, self.quiet = as_json, quiet
@@ -50,7 +44,6 @@ class Console:
         self._report = Report()
 
     def say(self, *lines: str) -> None:
-        """Writes lines of text."""
         if not self.quiet:
             self._put(_lines(*lines))
 
@@ -78,22 +71,17 @@ class Console:
         _write("stderr", _lines(*listed[:MOST_LISTED], *rest))
 
     def finish(self, result: Mapping[str, Any], *lines: str) -> int:
-        """Writes the notes of a run, its last lines and its document.
-
-        Returns the exit code, which is 1 if --skip-bad left out anything.
-        """
+        """Writes the notes of a run, its last lines and its document, and returns the exit code."""
         left_out = result.get("left_out", [])
         faults = (f"left out: {bad['name']}: {bad['reason']}" for bad in left_out)
         self.remark(*result["notes"], *faults)
         self.say(*lines)
         self.write_document(result)
+        # --skip-bad left out something
         return 1 if left_out else 0
 
     def write_document(self, value: Any) -> None:
-        """Writes the one JSON document of a run, with null for NaN and Inf.
-
-        Raises OutputError where stdout has no room for it.
-        """
+        """Writes the one JSON document of a run, with null for NaN and Inf."""
         if self.as_json:
             # every command that reads with --trim reports what it kept
             if self._report.keep_ranges:
@@ -107,7 +95,6 @@ class Console:
             raise OutputError(f"the {what} is lost", where="stdout", found=error)
 
     def fail(self, error: TrajcliError) -> int:
-        """Writes an error and returns its exit code."""
         faults = error.faults
         report = {"exit_code": error.exit_code, "faults": [fault.as_dict() for fault in faults]}
         # where stdout is full, stderr still gets the message
@@ -122,7 +109,6 @@ class Console:
 
     @contextlib.contextmanager
     def report(self, what: str = "trajectories") -> Iterator[Report]:
-        """Opens the report of a command, which shows progress in ``what``."""
         with Progress(not self.quiet, what) as progress:
             self._report = Report(progress)
             yield self._report
@@ -131,8 +117,7 @@ class Console:
     def open_files(self, reading: Mapping[str, Any], what: str = "trajectories") -> Iterator[Files]:
         """Opens files for a command that only reads, with progress in ``what``.
 
-        reading: the fields of files.reading.Reading. Raises InputError where a file has changed
-        while the command read it.
+        reading: the fields of files.reading.Reading.
         """
         from trajcli.files.opening import Files
         from trajcli.files.reading import Reading
@@ -155,7 +140,6 @@ class Console:
             left_out[name] = error.faults[0]
 
     def warn_left_out(self, faults: Mapping[str, Fault]) -> list[dict[str, str]]:
-        """Warns of what was left out, by name, and lists it for JSON."""
         self.remark(*(f"left out: {name}: {fault.what}" for name, fault in faults.items()))
         return [{"name": name, "reason": fault.what} for name, fault in faults.items()]
 
@@ -182,7 +166,6 @@ class Console:
         )
 
     def _put(self, text: str) -> None:
-        """Writes text, and warns where the stream has no room for it."""
         # with --json the text goes to stderr, which is no loss for the program that reads stdout
         error = _write(self.stream, text)
         if error is not None and not self.as_json:
@@ -227,7 +210,6 @@ class Progress:
 
 
 def bytes_text(count: float) -> str:
-    """Writes a number of bytes as text: 1.4 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
@@ -243,7 +225,6 @@ def speed_text(report: Mapping[str, Any]) -> str:
 
 
 def source_lines(report: Mapping[str, Any], size: str = "") -> list[str]:
-    """Says in lines what was read: trajectories, the origin of their steps, and units."""
     count = count_text(report["trajectories"], "trajectory", "trajectories")
     return [
         fit_line("", report["source"], f": {count}{size}"),
@@ -301,7 +282,6 @@ def visible(text: str) -> str:
 
 
 def _lines(*lines: str) -> str:
-    """Joins lines into one text."""
     # One text is written at once, since other processes may share the file. Line ends within a line
     # come from names, and become escapes.
     return "".join(visible(line).replace("\n", "\\n") + "\n" for line in lines)

@@ -113,7 +113,6 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
 
 
 def smoothing_lines(report: dict[str, Any]) -> list[str]:
-    """Says in lines of the result what mode smooth chose."""
     smoothing = report.get("smoothing")
     # rotations have their cutoffs in OUT alone
     if smoothing is None or not smoothing["bandlimit"]:

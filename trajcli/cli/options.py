@@ -42,10 +42,7 @@ _PANELS = ("What is computed", "Start and goal state", "What is shown", "What is
 
 
 def pop_mode_options(typed: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Takes the options of a mode out of the typed ones, and parses numbers.
-
-    Raises UsageError where --bandlimit is no number.
-    """
+    """Takes the options of a mode out of the typed ones, and parses numbers."""
     from trajcli.errors import UsageError
 
     # an option that was not typed is left to the file and to the mode
@@ -65,14 +62,12 @@ def pop_mode_options(typed: dict[str, Any], names: Iterable[str]) -> dict[str, A
 
 
 def _datasets(incomplete: str) -> list[str]:
-    """Completes FILE:… in the shell."""
     from trajcli.cli import completion
 
     return completion.datasets(incomplete)
 
 
 def _expand(path: Path | None) -> Path | None:
-    """Expands ~ in a path, which shells do not do after ``--out=``."""
     return None if path is None else Path(os.path.expanduser(path))
 
 
@@ -97,13 +92,11 @@ def _option(panel: str, usage: str, help: str, complete: bool = False, **more: A
 
 
 def _argument(metavar: str, help: str, complete: bool = True) -> Any:
-    """Declares a positional argument, which completes as FILE:DATASET."""
     completion = _datasets if complete else None
     return typer.Argument(metavar=metavar, help=help, show_default=False, autocompletion=completion)
 
 
 def _mode_option(option: Option) -> Any:
-    """Declares an option from the table of modes."""
     return _computed(f"--{option.name} {option.metavar}", option.help_text)
 
 

@@ -44,6 +44,5 @@ def resample(console: Console, **typed: Any) -> int:
 
 
 def _range(rows: dict[str, Any]) -> str:
-    """Writes the range of the numbers of rows: 10 to 13."""
     low, high = rows["least"], rows["most"]
     return str(high) if low == high else f"{low} to {high}"

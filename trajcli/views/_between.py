@@ -21,9 +21,7 @@ from trajcli.files.recording import Array, Recording
 class CurveCheck:
     """Finds the extremes of a batch's curve within each step.
 
-    Attributes:
-        curve: the mode or the method that draws the curve.
-        names: the quantities whose extremes are sought; none for lines, whose extremes are rows.
+    names: the quantities whose extremes are sought; none for lines, whose extremes are rows.
     """
 
     def __init__(self, batch: Recording, bounds: Mapping[str, Bounds], reading: Reading) -> None:
@@ -46,11 +44,9 @@ class CurveCheck:
     def find_extremes(
         self, values: Mapping[str, Array], block: Recording
     ) -> dict[str, tuple[Array, Array]]:
-        """Finds in each step of a block with arrays [b, T, D] by name the value that comes nearest
-        to a limit, or exceeds it the most.
+        """Finds the value in each step [b, T − 1, D] nearest to a limit, or furthest beyond it.
 
-        Returns for each quantity these values [b, T − 1, D], and by how many seconds they are later
-        than the row; where that is on no more than a row, any value there.
+        Returns by quantity also by how many seconds it is later than the row.
         """
         times = block.known_times()
         if times is None or block.rows < 2 or not (np.diff(times) > 0).all():
@@ -68,9 +64,8 @@ class CurveCheck:
                 arrays = [values[x] for x in self._rows]
                 known = polynomials(self.curve, arrays, knots, [x.dtype for x in arrays])
                 known, tau = [*[0.0] * QUANTITIES.index(self._rows[0]), *known], 0.0
-            low = tau - step / 2
             return {
-                n: self._quantity_extremes(n, known[QUANTITIES.index(n) :], low, step)
+                n: self._quantity_extremes(n, known[QUANTITIES.index(n) :], tau - step / 2, step)
                 for n in self.names
             }
 

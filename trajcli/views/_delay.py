@@ -28,9 +28,9 @@ _UNITS = {
 class VelocityFit:
     """Fits velocities v_t by factor · d_{t − delay}, d being the derivatives of the positions.
 
-    Products of both are summed lag by lag and dof by dof. The delay is the lag at which they
-    correlate best, refined to a part of a row; among lags that correlate as well, as those of a
-    sine half a period apart do, one of a positive factor, and the shortest.
+    The delay is the lag at which both correlate best, refined to a part of a row; among lags that
+    correlate as well, as those of a sine half a period apart do, one of a positive factor, and the
+    shortest.
     """
 
     def __init__(self, dofs: int, rows: int) -> None:
@@ -42,7 +42,6 @@ class VelocityFit:
         self._sums = np.zeros((3, 2 * self._lags + 1, dofs))
 
     def add_block(self, v: Array, d: Array, times: Floats) -> None:
-        """Adds the velocities and derivatives [b, T, D] of a block, times [b, T] in seconds."""
         good = np.isfinite(v) & np.isfinite(d)
         v, d = np.where(good, v, 0.0), np.where(good, d, 0.0)
         self._all_rows += _products(v, d)
@@ -60,8 +59,7 @@ class VelocityFit:
 
         per_dof: the RMS of v − d as a share of that of d [D], without a delay. factors, delays:
         those that fit best [D], delays in seconds. residuals: the shares of v that these leave
-        unexplained [D]. rate: in rows per second, as the times have it and, where all dofs agree,
-        as it fits.
+        unexplained [D]. rate: as the times have it and, where all dofs agree, as it fits.
         """
         (v2, d2, vd), sums = self._all_rows, self._sums
         # Σ(v − d)² = Σv² − 2Σvd + Σd²
@@ -111,7 +109,6 @@ def _wave_tops(values: Floats) -> tuple[Floats, Floats]:
 
 
 def fit_text(facts: Mapping[str, Any], worst: int) -> str:
-    """Tells in words how velocities differ from the derivative of the positions."""
     factor, delay, residual = (facts[n][worst] for n in ("factors", "delays", "residuals"))
     rate, words = facts["rate"], []
     if meaning := _unit_hint(factor):

@@ -92,18 +92,15 @@ class StepCheck:
 
 
 def _find_jumps(rise: Floats, lone: Array, durations: Floats) -> Integers:
-    """Finds the steps [n] of a dof, of those that are ``lone``, that other steps do not explain.
-
-    Steps that do not move count for nothing: otherwise each change of an encoder or of a command
-    that is held would be a jump.
-    """
+    """Finds the steps [n] of a dof, of those that are ``lone``, that other steps do not explain."""
+    # Steps that do not move count for nothing: otherwise each change of an encoder or of a command
+    # that is held would be a jump.
     moves = np.flatnonzero(np.isfinite(rise) & (rise != 0.0))
     if len(moves) <= _NEIGHBOURS:
         return moves[:0]
     velocity = rise[moves] / durations[moves]
     speed, usual = np.abs(velocity), np.median(np.abs(np.diff(velocity)))
-    padded = np.pad(speed, _NEIGHBOURS, mode="reflect")
-    windows = sliding_window_view(padded, 2 * _NEIGHBOURS + 1)
+    windows = sliding_window_view(np.pad(speed, _NEIGHBOURS, mode="reflect"), 2 * _NEIGHBOURS + 1)
     sides = windows[:, :_NEIGHBOURS], windows[:, -_NEIGHBOURS:]
     # The faster side counts, since a motion that begins or ends has a slow one.
     expected = np.maximum(*(np.median(side, 1) for side in sides))
@@ -119,7 +116,6 @@ class RestCheck:
     """
 
     def __init__(self, batch: Recording, arrays: Mapping[str, str]) -> None:
-        """arrays: the names of the batch's arrays by their quantity."""
         rates = ("velocity", "acceleration", *ROTATIONS[1:3])
         names = {**{name: name for name in batch.arrays}, **arrays}
         self.arrays = {quantity: names[quantity] for quantity in rates if quantity in names}
@@ -129,32 +125,25 @@ class RestCheck:
         self.moving: dict[str, list[Failure]] = {name: [] for name in self.arrays}
 
     def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
-        """Looks at the ends of a block with arrays [b, T, D] by name."""
         for name, array in self.arrays.items() if block.rows else ():
             rates = values[array].astype(np.float64, copy=False)
             ends = [rates[:, :1], rates[:, -1:]]
             if name == "velocity" and self.derived:
-                rates, ends = _differences(rates, block.known_times(), block.step)
+                rows, times = rates, block.known_times()
+                times = np.zeros(rows.shape[:2]) if times is None else times
+                good, last = np.all(np.diff(times) > 0, axis=1), min(_END, rows.shape[1]) - 1
+                rates = add_derivatives({"position": rows}, times, block.step, good, {name})[name]
+                # The lesser of the velocity at an end and of the mean velocity there counts.
+                ends = []
+                for begin, end in ((0, last), (-1 - last, -1)):
+                    with np.errstate(invalid="ignore", divide="ignore"):
+                        duration = (times[:, end] - times[:, begin])[:, None]
+                        mean = (rows[:, end] - rows[:, begin]) / duration
+                    rate = rates[:, -1 if begin else 0]
+                    ends.append(np.where(np.abs(rate) <= np.abs(mean), rate, mean)[:, None])
             allowed = _PEAK_SHARE * np.fmax.reduce(np.abs(rates), axis=(1, 2), initial=0.0)
             allowed = np.fmax(allowed, _STOPPED if "velocity" in name else 0.0)[:, None, None]
             size = np.zeros(rates.shape)
             size[:, [0, -1]] = np.nan_to_num(np.abs(np.concatenate(ends, 1)), nan=np.inf)
             self.largest[name] = max(self.largest[name], float(size.max(initial=0.0)))
             self.moving[name] += find_failures(~(size <= allowed), size, size, block, array)
-
-
-def _differences(
-    rows: Floats, times: Floats | None, step: float | None
-) -> tuple[Floats, list[Floats]]:
-    """Differentiates rows [b, T, D]; returns the velocities, and at both ends [b, 1, D] the lesser
-    of these and of the mean velocity there."""
-    times = np.zeros(rows.shape[:2]) if times is None else times
-    good, last = np.all(np.diff(times) > 0, axis=1), min(_END, rows.shape[1]) - 1
-    rates = add_derivatives({"position": rows}, times, step, good, {"velocity"})["velocity"]
-    ends = []
-    for begin, end in ((0, last), (-1 - last, -1)):
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = (rows[:, end] - rows[:, begin]) / (times[:, end] - times[:, begin])[:, None]
-        rate = rates[:, -1 if begin else 0]
-        ends.append(np.where(np.abs(rate) <= np.abs(mean), rate, mean)[:, None])
-    return rates, ends

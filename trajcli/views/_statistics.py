@@ -26,12 +26,9 @@ _ROTATED = 1 << 15
 class Failure:
     """The worst of the values that fail a check, in one trajectory or of one dof.
 
-    Attributes:
-        excess: by how much the value fails.
-        count: how many values fail.
-        time: that of the value in seconds, as in the file; None where it is not known.
-        spans: the first and the last row of each run of rows in which the dof fails in this
-            trajectory, and their times.
+    excess: by how much the value fails. count: how many fail. time: that of the value in seconds,
+    as in the file. spans: the first and the last row of each run of rows in which the dof fails in
+    this trajectory, and their times.
     """
 
     trajectory: int
@@ -90,8 +87,7 @@ def read_blocks(
 ) -> None:
     """Reads the named arrays of every block once, and adds them to all summaries.
 
-    faults: takes the faults of unreadable trajectories, by name; without it they are raised. The
-    trajectories of a block that cannot be read are read one by one, to keep the others.
+    faults: takes the faults of unreadable trajectories, by name; without it they are raised.
     """
     for block in blocks:
         try:
@@ -102,6 +98,7 @@ def read_blocks(
             if faults is None:
                 raise
             if len(block) > 1:
+                # Trajectories are read one by one, to keep those that can be read.
                 single = map(block.take, np.arange(len(block))[:, None])
                 read_blocks(single, names, summaries, faults)
             else:
@@ -109,7 +106,6 @@ def read_blocks(
 
 
 def _range(values: Array, least: np.ufunc, largest: np.ufunc) -> tuple[Array, Array]:
-    """Reduces values [b, T, D] to their range [D] by two such functions."""
     rows = values.reshape(1, -1, values.shape[-1])
     return reduce_rows(least, rows)[0], reduce_rows(largest, rows)[0]
 
@@ -117,15 +113,10 @@ def _range(values: Array, least: np.ufunc, largest: np.ufunc) -> tuple[Array, Ar
 class Statistics:
     """Sums up one array [B, T, D], block by block.
 
-    Attributes:
-        low, high: the range of the finite values [D].
-        peak, peak_rows: their largest magnitude [D], and its trajectory and row; the first and the
-            last ``ends`` rows of a trajectory do not count.
-        nan, inf: how many values are NaN, and infinite.
-        nonfinite: the trajectories with any of these.
-        violations: how many values are outside ``bounds`` [D].
-        failures, worst: the trajectories with any of these, and the worst of each dof.
-        sampled: whether there are values that were not added.
+    peak, peak_rows: the largest magnitude [D], and its trajectory and row; the first and the last
+    ``ends`` rows of a trajectory do not count. violations: how many values are outside ``bounds``
+    [D]. nonfinite, failures: trajectories with any NaN or Inf, and with violations. worst: that of
+    each dof. sampled: whether there are values that were not added.
     """
 
     def __init__(self, name: str, dofs: int, bounds: Bounds | None = None, ends: int = 0) -> None:
@@ -181,8 +172,7 @@ class Statistics:
             values = values[:, ends : rows - ends]
             peaks = np.fmax(*np.abs(_range(values, np.fmin, np.fmax)))
         for dof in np.flatnonzero(peaks > self.peak).tolist():
-            index = int((np.abs(values[..., dof]) == peaks[dof]).argmax())
-            b, row = divmod(index, values.shape[1])
+            b, row = divmod(int((np.abs(values[..., dof]) == peaks[dof]).argmax()), values.shape[1])
             self.peak[dof] = peaks[dof]
             self.peak_rows[dof] = int(block.numbers[b]), block.first_row + ends + row
 
@@ -227,8 +217,9 @@ class Statistics:
 
 
 def orientations(values: Array, rotations: Sequence[RotationDofs]) -> tuple[Floats, Floats]:
-    """Converts dofs [b, T, D] to unit quaternions [b, T, R, 4]; returns also by how much each
-    differs from a rotation [b, T, R]. What is no rotation becomes NaN.
+    """Converts dofs [b, T, D] to unit quaternions [b, T, R, 4], NaN for what is no rotation.
+
+    Returns also by how much each differs from a rotation [b, T, R].
     """
     shape = (*values.shape[:2], len(rotations))
     quaternions, off = np.empty((*shape, 4)), np.empty(shape)
@@ -243,13 +234,9 @@ def orientations(values: Array, rotations: Sequence[RotationDofs]) -> tuple[Floa
 class RotationStatistics:
     """Statistics of the rotations of a batch, each of which counts as a dof.
 
-    Attributes:
-        rotations: those of the batch; none where it has angular rates alone, or other dofs.
-        count: how many rotations or angular rates the batch has.
-        statistics: of "norm", by how much norms differ from 1; of "sign", 1 where the sign of a
-            quaternion changes; of "angle", the angle from the first row; and of the magnitude of
-            each angular rate, by its name.
-        stored, derived: the angular rates that are arrays of the batch, and differences.
+    statistics: of "norm", by how much norms differ from 1; of "sign", 1 where the sign of a
+    quaternion changes; of "angle", the angle from the first row; and of the magnitude of each
+    angular rate, by its name.
     """
 
     def __init__(
@@ -259,8 +246,7 @@ class RotationStatistics:
         limits: Mapping[str, float] | None = None,
         stored: Collection[str] = (),
     ) -> None:
-        """names: norm, sign, angle. limits: the largest magnitudes of rates, which are derived from
-        orientations where they are not ``stored`` in the file."""
+        """limits: the largest magnitudes of rates, derived from orientations unless ``stored``."""
         self.batch, self.limits = batch, limits or {}
         self.rotations = batch.rotations
         self.derived = [name for name in self.limits if self.rotations and name not in stored]
@@ -307,7 +293,6 @@ class RotationStatistics:
             self.statistics[name].add_block(numbers, block)
 
     def facts(self) -> list[dict[str, str | float | None]]:
-        """Describes each rotation, for JSON: null where nothing is known."""
         known = {name: (x.peak, x.violations) for name, x in self.statistics.items() if x.known}
         return [
             {

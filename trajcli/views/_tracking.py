@@ -20,12 +20,10 @@ VALUES = ("delay", "offset", "rms", "largest", "time", "missing")
 
 
 def track(a: Array, b: Array, times: Floats) -> Floats:
-    """Measures how b follows a, both [n, T, D] at ``times`` [1 or n, T]; returns ``VALUES``
-    [n, 6, D].
+    """Measures how b follows a, both [n, T, D] at ``times`` [1 or n, T]; returns [n, 6, D].
 
-    These are the delay of b, NaN where none is clear; the mean and the root mean square of b − a
-    after it; the largest |b − a| and its time, NaN without any; and how many rows have no finite
-    b − a.
+    ``VALUES`` are the delay of b, NaN where none is clear; the mean and the root mean square of
+    b − a after it; the largest |b − a| and its time; and how many rows have no finite b − a.
     """
     a, b = a.astype(np.float64), b.astype(np.float64)
     step = float(np.median(np.diff(times))) if a.shape[1] > 1 else 1.0
@@ -47,8 +45,8 @@ def track(a: Array, b: Array, times: Floats) -> Floats:
 
 
 def _delays(a: Floats, b: Floats, step: float) -> Floats:
-    """Computes by how many seconds b [n, T, D] is late [n, D], by least squares over rows of equal
-    steps; NaN where that explains little. Both are written to."""
+    """Computes by how many seconds b [n, T, D] is late [n, D]; both are written to."""
+    # Least squares over rows of equal steps; NaN where that explains little.
     rows = a.shape[1]
     lags = min(max(round(min(_LONGEST / step, rows)), 1), rows // _FRACTION)
     if lags < 1:
@@ -79,8 +77,7 @@ def _delays(a: Floats, b: Floats, step: float) -> Floats:
     around = np.pad(rest, ((0, 0), (1, 1), (0, 0)), constant_values=np.inf)
     dips = (rest <= around[:, :-2]) & (rest <= around[:, 2:])
     dips &= rest <= least + _SIMILAR * (most - least)
-    distance = np.abs(np.arange(-lags, lags + 1))[:, None]
-    best = np.where(dips, distance, rows).argmin(1)[:, None]
+    best = np.where(dips, np.abs(np.arange(-lags, lags + 1))[:, None], rows).argmin(1)[:, None]
     # The vertex of the parabola through the dip and its neighbours refines it to a part of a row.
     low, middle, high = (np.take_along_axis(around, best + k, 1)[:, 0] for k in range(3))
     with np.errstate(all="ignore"):

@@ -12,11 +12,17 @@ import numpy as np
 
 from trajcli.calls import differentiate
 from trajcli.errors import Fault, InputError, describe, join_names
-from trajcli.files.clock import JUMP, Clock, positive
+from trajcli.files.clock import JUMP, positive
 from trajcli.files.dofs import DofPairs, Dofs, pair_dofs
 from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
-from trajcli.files.quantities import QUANTITIES, RECORDED_START, ROTATIONS, UNITS_OF_ROTATIONS
+from trajcli.files.quantities import (
+    QUANTITIES,
+    RECORDED_START,
+    ROTATIONS,
+    UNITS_OF_ROTATIONS,
+    rate_name,
+)
 from trajcli.files.reader import read_recordings
 from trajcli.files.reading import Reading, parse_selection
 from trajcli.files.recording import Array, Recording, join, mask_numbers
@@ -43,8 +49,8 @@ from trajcli.views._statistics import (
 from trajcli.views.recordings import (
     GAP,
     PairedTimes,
+    array_path,
     array_quantity,
-    companion_array,
     dof_bounds,
     dof_text,
     find_quantities,
@@ -384,38 +390,36 @@ class TimeCheck:
                     raise InputError(clock.contradiction)
                 self.where = self.where or clock.where
                 self.steps.add(clock.step)
-                self._check_rows(clock, numbers)
+                step = self.dt
+                by_dt = clock.nominal is None and (step is None or clock.step is not None)
+                good = not clock.faults()
+                uneven = self._recorded and good and clock.stamped and clock.step is None
+                # Steps that are equal by definition need no check row by row.
+                if by_dt and good and not uneven:
+                    continue
+                for k, number in enumerate(numbers[:1] if clock.shared else numbers):
+                    stamps = clock.stored_times(k, k + 1)[0]
+                    length = len(stamps) if clock.lengths is None else clock.lengths[k]
+                    if uneven and length > 2:
+                        self._uneven.append((number, stamps[:length]))
+                    gaps = np.diff(stamps)
+                    bad, what = ~(gaps > 0), "not increasing"
+                    if step is not None and not bad.any():
+                        # Each stamp is rounded once: a gap is off by up to two last places of the
+                        # largest.
+                        slack = 2 * np.spacing(np.abs(stamps).max()) + 1e-12 * step
+                        bad = ~(np.abs(gaps - step) <= slack)
+                        what = f"not in steps of dt = {step:g} s"
+                    if clock.nominal and not bad.any():
+                        bad = gaps > JUMP * clock.nominal
+                        what = f"jumps: steps are {clock.nominal:g} s"
+                    if bad.any():
+                        rows = np.flatnonzero(bad) + 1
+                        pairs = list(zip(rows.tolist(), stamps[rows].tolist(), strict=True))
+                        self.failures.append((number, what, "", pairs))
             except InputError as error:
                 fault = error.faults[0]
                 self.failures.append((numbers[0], fault.what, str(fault.where), ()))
-
-    def _check_rows(self, clock: Clock, numbers: Sequence[int]) -> None:
-        step = self.dt
-        by_dt = clock.nominal is None and (step is None or clock.step is not None)
-        good = not clock.faults()
-        uneven = self._recorded and good and clock.stamped and clock.step is None
-        # Steps that are equal by definition need no check row by row.
-        if by_dt and good and not uneven:
-            return
-        for k, number in enumerate(numbers):
-            stamps = clock.stored_times(k, k + 1)[0]
-            length = len(stamps) if clock.lengths is None else clock.lengths[k]
-            if uneven and length > 2:
-                self._uneven.append((number, stamps[:length]))
-            gaps = np.diff(stamps)
-            bad, what = ~(gaps > 0), "not increasing"
-            if step is not None and not bad.any():
-                # Each stamp is rounded once: a gap is off by up to two last places of the largest.
-                slack = 2 * np.spacing(np.abs(stamps).max()) + 1e-12 * step
-                bad, what = ~(np.abs(gaps - step) <= slack), f"not in steps of dt = {step:g} s"
-            if clock.nominal and not bad.any():
-                bad, what = gaps > JUMP * clock.nominal, f"jumps: steps are {clock.nominal:g} s"
-            if bad.any():
-                rows = np.flatnonzero(bad) + 1
-                pairs = list(zip(rows.tolist(), stamps[rows].tolist(), strict=True))
-                self.failures.append((number, what, "", pairs))
-            if clock.shared:
-                return
 
     def findings(self, batch: Recording, count: int) -> Iterator[Finding]:
         if not (self.where or self.failures):
@@ -454,8 +458,8 @@ class TimeCheck:
             text += f"jitter {1e3 * facts['jitter']:.3g} ms (RMS)"
             for (number, stamps), step in zip(self._uneven, usual, strict=True):
                 rows = np.flatnonzero(np.diff(stamps) > limit * step) + 1
-                pairs = list(zip(rows.tolist(), stamps[rows].tolist(), strict=True))
-                self.failures += [(number, text, "", pairs)] if pairs else []
+                late = list(zip(rows.tolist(), stamps[rows].tolist(), strict=True))
+                self.failures += [(number, text, "", late)] if late else []
             if not self.failures:
                 yield Finding("gaps", title, True, f"none; {text}", count, facts=facts)
                 return
@@ -659,9 +663,20 @@ class LimitCheck:
         if statistics is self.derived.get(quantity):
             facts["derived_from"] = array
             differences.append(f"central differences of {name}")
-            if measured := companion_array(batch, quantity):
-                text = f"{measured}, which is measured, is not used: name it to check it"
-                differences.append(text)
+            # An array in the same group whose name tells this quantity, for as many dofs.
+            path = array_path(batch.group, batch, next(iter(batch.arrays)))
+            folder = path.rpartition("/")[0]
+            for measured in batch.file.children(folder):
+                other = f"{folder}/{measured}"
+                if rate_name(measured) != quantity or other.lstrip("/") == path:
+                    continue
+                dataset = batch.file.get(other)
+                if dataset is None or not dataset.numeric:
+                    continue
+                if dataset.shape[-1:] == (batch.dofs.count,):
+                    text = f"{measured}, which is measured, is not used: name it to check it"
+                    differences.append(text)
+                    break
         text = "; ".join([finding.text, *differences, *self.notes, *remarks])
         facts["matched"] = self.limits.matched(batch.dof_labels, batch.dofs)
         return replace(finding, text=text, facts=facts)
@@ -771,7 +786,6 @@ def _fit_velocities(
 
 
 def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[RenderableType]:
-    """Yields a table of the checks and how many failed; with ``verbose`` every trajectory, too."""
     from rich.text import Text
 
     failing = [finding for finding in findings if finding.passed is False]

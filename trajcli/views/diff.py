@@ -58,8 +58,7 @@ _WORST = 5
 
 @dataclass(frozen=True)
 class Side:
-    """A dataset of one source, the rotations among its dofs, and the recording that tells its names
-    and times; None without any.
+    """A dataset of one source, with its rotations and the recording that tells names and times.
 
     array: the name of the array within every trajectory; "" where the source names no such array.
     """
@@ -79,7 +78,6 @@ class Side:
         return replace(self, dataset=replace(self.dataset, attributes=attributes))
 
     def pick(self, dofs: Sequence[int]) -> Side:
-        """Picks some of the dofs, in this order, with the rotations that remain complete."""
         rotations = [
             replace(rotation, dofs=tuple(map(dofs.index, rotation.dofs)))
             for rotation in self.rotations
@@ -103,20 +101,13 @@ class Difference:
     """How one dataset differs between two sources, summed up block by block.
 
     Attributes:
-        reason: why the dataset cannot be compared; "" where it can.
-        note: what was converted or aligned before the comparison.
-        values: how many values were compared.
-        unequal, excess: how many of them differ, and by more than the tolerance.
+        reason: why the dataset cannot be compared; note: what was converted or aligned before.
+        unequal, excess: how many values differ, and by more than the tolerance.
         absolute, relative, ulp: the largest difference, as a share of the larger magnitude, and
             in units in the last place of the coarser type.
-        square_sum: the sum of the squares of all differences.
         index, a, b: the index of the two values furthest apart, and these values.
-        rotations: how many pairs of rotations were compared.
-        angle, angle_square_sum: the largest angle between them in rad, and the sum of all squares.
         tracks: for each trajectory its title and how b follows a, [6, dofs] as ``track`` has it.
-        names: those of the dofs. joints: of those in ``tracks``; unit: their SI unit.
-        pairing: whether dofs were paired by "name" or by "place"; "" without dofs.
-        unpaired: the names of dofs that only one source has.
+        joints: the dofs in ``tracks``. pairing: whether dofs were paired by "name" or by "place".
         overlap: the rows that were paired by time; None where rows are compared one by one.
     """
 
@@ -147,16 +138,13 @@ class Difference:
     overlap: dict[str, Any] | None = None
 
     def add_note(self, text: str) -> None:
-        """Adds to the note."""
         self.note = "; ".join(filter(None, [self.note, text]))
 
     def add_reason(self, text: str) -> None:
-        """Adds a reason why the dataset cannot be compared."""
         self.reason = "; ".join(filter(None, [self.reason, text]))
 
     @property
     def passed(self) -> bool:
-        """Whether nothing differs by more than the tolerance."""
         return not self.reason and self.excess == 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -195,10 +183,8 @@ class Difference:
             self.tracks.append((title, values))
 
     def add_rotations(self, a: Array, b: Array, sides: tuple[Side, Side]) -> Array:
-        """Adds the angles between the rotations of a pair of blocks [..., D].
-
-        Returns ``b`` with the signs of the quaternions of ``a``: q and −q are one rotation.
-        """
+        """Adds the angles between rotations; returns ``b`` with the quaternions' signs of ``a``."""
+        # q and −q are one rotation.
         for first, second in zip(*(side.rotations for side in sides), strict=False):
             x, y = a[..., list(first.dofs)], b[..., list(second.dofs)]
             quaternions = [
@@ -254,10 +240,8 @@ class Difference:
 
 
 def last_places(a: Array, b: Array) -> Floats:
-    """Measures the distance of numbers in units in the last place of the larger one.
-
-    Both are rounded to the coarser type first; the distance is infinite at a NaN.
-    """
+    """Measures the distance of numbers in units in the last place; infinite at a NaN."""
+    # Both are rounded to the coarser type first.
     size = min([8, *(x.dtype.itemsize for x in (a, b) if x.dtype.kind == "f")])
     with np.errstate(all="ignore"):
         x, y = (values.astype(f"f{size}") for values in (a, b))
@@ -267,11 +251,10 @@ def last_places(a: Array, b: Array) -> Floats:
 
 
 def find_datasets(files: Files, text: str) -> dict[str, Side]:
-    """Finds the datasets that a source names, by name.
+    """Finds the datasets that a source names, by name; of several files with paths in the folder.
 
-    The names of several files begin with their paths in the folder. A single dataset that is
-    named is called "": it is compared with whatever the other source holds. With --episodes
-    these are the arrays of each of these trajectories, by its number among them.
+    A single dataset that is named is called "": it is compared with whatever the other source
+    holds. With --episodes these are the arrays of each trajectory, by its number among them.
     """
     source, episodes = parse_source(text), files.reading.episodes
     if episodes is not None:
@@ -297,11 +280,9 @@ def find_datasets(files: Files, text: str) -> dict[str, Side]:
 
 
 def _find_in_file(files: Files, source: Source, several: bool) -> dict[str, Side]:
-    """Finds the datasets that a source names in one of its files, which may be ``several``.
-
-    A plain file is compared dataset by dataset, whatever they hold. Where a layout or options say
-    how to read it, the arrays of its trajectories are compared.
-    """
+    """Finds the datasets that a source names in one of its files, which may be ``several``."""
+    # A plain file is compared dataset by dataset, whatever they hold. Where a layout or options say
+    # how to read it, the arrays of its trajectories are compared.
     file, plain = files.open(source.path), files.reading.plain
     is_group = source.dataset is None or file.has_group(source.dataset)
     prefix = f"{source.dataset.strip('/')}/" if is_group and source.dataset else ""
@@ -342,19 +323,19 @@ def _find_in_file(files: Files, source: Source, several: bool) -> dict[str, Side
                 recordings[key] = (
                     recording if option is None else assign_times([recording], option)[0]
                 )
-        dataset = pick_dofs(stored, source.dofs)
-        sides[name] = Side(dataset, _named_rotations(dataset), recordings[key])
+        dataset, rotations = pick_dofs(stored, source.dofs), tuple[RotationDofs, ...]()
+        if dataset.ndim and dataset.dtype.kind == "f":
+            # The angle between two rotations does not depend on the order of their components.
+            order = dataset.attributes.get("order", "wxyz")
+            labels = dataset.attributes.get("joint_names")
+            labels = labels if isinstance(labels, list) else ()
+            rotations = tuple(
+                named_rotations(
+                    dataset.where.name, labels, dataset.shape[-1], "", order, dataset.where
+                )
+            )
+        sides[name] = Side(dataset, rotations, recordings[key])
     return sides
-
-
-def _named_rotations(dataset: Dataset) -> Sequence[RotationDofs]:
-    """Finds the rotations that the name of a dataset or the names of its columns tell."""
-    if not dataset.ndim or dataset.dtype.kind != "f":
-        return ()
-    # The angle between two rotations does not depend on the order of their components.
-    names, order = dataset.attributes.get("joint_names"), dataset.attributes.get("order", "wxyz")
-    names, path = names if isinstance(names, list) else (), dataset.where.name
-    return named_rotations(path, names, dataset.shape[-1], "", order, dataset.where)
 
 
 def compare(
@@ -366,8 +347,7 @@ def compare(
 ) -> Iterator[Difference]:
     """Compares the datasets of the same name, in the order of the first source.
 
-    Where each source has one dataset, or names one of every trajectory, these are compared,
-    whatever they are called. always: measures how b follows a also where they do not differ.
+    always: measures how b follows a also where they do not differ.
     """
     # A single pair is compared whatever the names.
     if len(first) == len(second) == 1:
@@ -391,8 +371,7 @@ def compare(
 
 
 def _compare_pair(name: str, a: Side, b: Side, tolerance: Tolerance, always: bool) -> Difference:
-    """Compares two datasets row by row or, where they share a clock or one has fewer rows, by their
-    times."""
+    """Compares two datasets row by row or, on a shared clock or with fewer rows, by their times."""
     difference = Difference(name)
     if name.rpartition("/")[2] in DOF_NAMES and all(
         side.dataset.dtype.kind in "SUO" and side.dataset.ndim == 1 for side in (a, b)
@@ -413,7 +392,11 @@ def _compare_pair(name: str, a: Side, b: Side, tolerance: Tolerance, always: boo
     times, sides = None, (a, b)
     # On a shared clock rows belong together by their times, even where both have as many rows.
     try:
-        times = _pair_times(a, b)
+        known = [(x.recording, x.dataset) for x in sides if x.recording and x.recording.clock]
+        # [T], [T, D] or [B, T, D]; a number has one row
+        timed = [x for x, d in known if x.rows == (1, *d.shape)[max(d.ndim - 1, 1)]]
+        if len(timed) == 2 and len(timed[0]) == len(timed[1]):
+            times = paired_times(*timed)
         if times and times.shared_clock and not times.identical:
             clocks = [side.clock and side.clock.where for side in (times.first, times.second)]
             if clocks == [a.dataset.where, b.dataset.where]:
@@ -453,8 +436,7 @@ def _shapes_text(sides: tuple[Side, Side]) -> str:
 
 
 def _share_dofs(difference: Difference, a: Side, b: Side) -> tuple[Side, Side]:
-    """Picks the dofs that both sides have, in one order: paired by their names or, where neither
-    has any, by place. Raises InputError where one alone has names."""
+    """Picks the dofs that both sides have, in one order: by name or, without any, by place."""
     # Reserved names, as those of stamps and lengths, are not of arrays with dofs.
     known = [side.recording for side in (a, b) if side.recording]
     if len(known) < 2 or any(x.array_name.rpartition("/")[2] in RESERVED_NAMES for x in known):
@@ -475,22 +457,6 @@ def _share_dofs(difference: Difference, a: Side, b: Side) -> tuple[Side, Side]:
     if list(pairs.first) != list(pairs.second):
         difference.add_note("dofs paired by name")
     return a.pick(pairs.first), b.pick(pairs.second)
-
-
-def _pair_times(a: Side, b: Side) -> PairedTimes | None:
-    """Pairs the times of two datasets of as many trajectories; None where a side has no times.
-
-    Raises InputError for times that are wrong.
-    """
-    first, second = a.recording, b.recording
-    if first is None or second is None or len(first) != len(second):
-        return None
-    for recording, dataset in ((first, a.dataset), (second, b.dataset)):
-        # [T], [T, D] or [B, T, D]; a number has one row
-        rows = (1, *dataset.shape)[max(dataset.ndim - 1, 1)]
-        if recording.clock is None or recording.rows != rows:
-            return None
-    return paired_times(first, second)
 
 
 def _track_rows(
@@ -519,7 +485,6 @@ def _track_rows(
 
 
 def _with_leading_axes(dataset: Dataset, axes: int) -> Dataset:
-    """Adds axes of length 1 in front: [T, D] becomes [1, T, D]."""
     new = axes - dataset.ndim
     if new <= 0:
         return dataset
@@ -535,11 +500,9 @@ def _compare_by_time(
     tolerance: Tolerance,
     always: bool,
 ) -> None:
-    """Compares trajectories where they overlap, at the times of the one with fewer rows there.
-
-    The other is interpolated linearly where it has no row. From their starts, both must end at the
-    same time, up to one step of the one with fewer rows.
-    """
+    """Compares trajectories where they overlap, at the times of the one with fewer rows there."""
+    # The other is interpolated linearly where it has no row. From their starts, both must end at
+    # the same time, up to one step of the one with fewer rows.
     interpolated, rows, seconds = set[str](), 0, 0.0
     datasets = list(map(as_batch, pair))
     for number in range(len(times.first)):
@@ -587,8 +550,7 @@ def _compare_by_time(
 
 
 def compare_attributes(first: Catalogue, second: Catalogue) -> list[tuple[str, Any, Any]]:
-    """Compares the attributes and the recorded options; lists names and both values of those that
-    differ."""
+    """Compares attributes and recorded options; lists names and values of those that differ."""
     pair = []
     for file in (first, second):
         attributes = dict(file.attributes())
@@ -615,13 +577,13 @@ def report(
 ) -> Iterator[RenderableType]:
     """Yields what differs and by how much, and how b follows a.
 
-    Many datasets whose groups differ only in numbers share a line, data/demo_*/position; with
-    ``verbose`` each has its own. verdict: what a gate says, "" where it is passed.
+    verdict: what a gate says, "" where it is passed.
     """
     from rich.text import Text
 
     yield Text(f"a: {sources[0]}\nb: {sources[1]}\n")
-    # data/demo_3/position and data/demo_12/position are one line.
+    # Many datasets whose groups differ only in numbers share a line, data/demo_*/position; with
+    # --verbose each has its own.
     patterns: dict[str, list[Difference]] = {}
     for difference in differences:
         patterns.setdefault(_pattern(difference), []).append(difference)
@@ -646,7 +608,16 @@ def report(
             titles = f": {titles}" if len(members) > 1 else ""
             yield Text(f"{name}: {'; '.join(filter(None, [first.reason, first.note]))}{titles}")
     for name, *values in attributes:
-        yield Text(f"attribute {name}: {' and '.join(_shortened_pair(*values))}")
+        texts = ["absent" if x is None else " ".join(str(x).split()) for x in values]
+        # Texts that are equal here differ in spaces, ends of lines or type, which repr shows.
+        if texts[0] == texts[1]:
+            texts = [repr(value) for value in values]
+        # Where two long texts begin alike, both start shortly before they differ.
+        start = max(0, len(os.path.commonprefix(texts)) - _BEFORE)  # noqa: RUF071 - of letters
+        if start and max(map(len, texts)) > _LONGEST:
+            texts = [f"…{text[start:]}" for text in texts]
+        texts = [t if len(t) <= _LONGEST else f"{t[: _LONGEST - 1]}…" for t in texts]
+        yield Text(f"attribute {name}: {' and '.join(texts)}")
     # Types are known of every pair: without them no name is in both sources.
     if differences and not any(x.types for x in differences):
         yield Text("no dataset is in both: name one of each; --episodes all pairs trajectories")
@@ -674,7 +645,6 @@ def report(
 def _value_lines(
     lines: Sequence[tuple[str, list[Difference]]], verbose: bool
 ) -> Iterator[RenderableType]:
-    """Yields a table of the differences of values, one row a line, and where the worst are."""
     from rich.text import Text
 
     compared = [(name, members) for name, members in lines if any(x.values for x in members)]
@@ -707,11 +677,7 @@ def _value_lines(
 
 
 def verdict(differences: Sequence[Difference], error: float | None, delay: float | None) -> str:
-    """Judges tracking by an error after the delay, in SI, and a delay in seconds.
-
-    Lists in words the trajectories beyond these limits and those that were not measured; "" where
-    all pass.
-    """
+    """Lists the trajectories beyond an error, in SI, or a delay in seconds; "" without any."""
     tracked, failures = _motion_differences(differences), list[str]()
     patterns = {*map(_pattern, tracked)}
     for x in differences:
@@ -792,7 +758,6 @@ def summarize_tracking(differences: Sequence[Difference], verbose: bool) -> list
 
 
 def _finite(values: Floats) -> Floats:
-    """Picks the finite values, or one NaN where there are none."""
     finite = values[np.isfinite(values)]
     return finite if finite.size else np.array([np.nan])
 
@@ -804,7 +769,6 @@ def _spread(values: Floats) -> dict[str, float]:
 
 
 def _tracking_lines(tracked: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    """Yields how b follows a: a line for each joint, and one for all trajectories."""
     from rich.text import Text
 
     for part in tracked:
@@ -845,16 +809,3 @@ def _digits(value: float) -> str:
 
 def _milliseconds(value: float) -> str:
     return f"{round(1e3 * value, 3):.3g} ms".replace("nan ms", "-")
-
-
-def _shortened_pair(a: Any, b: Any) -> tuple[str, str]:
-    """Shortens two texts; where they begin alike, both start shortly before they differ."""
-    texts = ["absent" if value is None else " ".join(str(value).split()) for value in (a, b)]
-    # Texts that are equal here differ in spaces, ends of lines or type, which repr shows.
-    if texts[0] == texts[1]:
-        texts = [repr(value) for value in (a, b)]
-    start = max(0, len(os.path.commonprefix(texts)) - _BEFORE)  # noqa: RUF071 - of letters
-    if start and max(map(len, texts)) > _LONGEST:
-        texts = [f"…{text[start:]}" for text in texts]
-    first, second = (t if len(t) <= _LONGEST else f"{t[: _LONGEST - 1]}…" for t in texts)
-    return first, second

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,10 +22,19 @@ import numpy as np
 from trajcli import __version__
 from trajcli.arrays import describe
 from trajcli.commands import Commands
-from trajcli.errors import Fault, InputError, OutputError, Report, UsageError, raise_if_any, unknown
+from trajcli.errors import (
+    Fault,
+    InputError,
+    Note,
+    OutputError,
+    Report,
+    UsageError,
+    raise_if_any,
+    unknown,
+)
 from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve
 from trajcli.files.catalogue import decode_text
-from trajcli.files.dofs import count_bodies
+from trajcli.files.dofs import count_bodies, parse_dofs
 from trajcli.files.lerobot_copy import LeRobotCopy
 from trajcli.files.opening import Files
 from trajcli.files.outputs import (
@@ -44,11 +55,10 @@ from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import TABLE_ROWS
 from trajcli.rotations.quaternions import TOLERANCE
 from trajcli.units import InputUnits, parse_time_unit
-from trajcli.views._actions import HELD_NOTE, compute_actions, make_commands, select_positions
-from trajcli.views._joint_trajectory import point_document, point_fields
 from trajcli.views._statistics import orientations
 from trajcli.views.recordings import (
-    first_labels,
+    find_quantities,
+    first_part,
     label,
     other_arrays,
     read_batches,
@@ -59,24 +69,19 @@ from trajcli.views.table import TableForm
 from trajcli.views.terminal import spreadsheet_text
 
 _IN_SI, _STDOUT = InputUnits(), Path("-")
+# Numbers that YAML 1.1 takes for texts, as they have an exponent and no point: 1e-05.
+_NO_POINT = re.compile(r"(?<![.\d])(\d)e")
+_POINT_FIELDS = {"position": "positions", "velocity": "velocities", "acceleration": "accelerations"}
 
 
 class Export:
     """The trajectories of a batch that are exported, with other arrays of the same trajectories.
 
-    Attributes:
-        owners: the batch that holds each array, by the name of the array.
-        types: those of the arrays, in native byte order; wider floats, which few programs
-            read, become float64.
-        names: the names of the trajectories, or their numbers: then ``has_numbers``.
-        has_times: whether the file has the times of the rows.
-        target: the units that are written; ``units`` has those of each array, ``factors`` how many
-            of them are one of SI.
-        others: arrays that are not exported.
-        form: how a table is written.
-        commands: what positions become, where they are exported as actions, with rotations in
-            ``frame``.
-        holds_last: whether the last row has an action, too, which stays there.
+    owners: the batch that holds each array. types: those of the arrays, in native byte order; wider
+    floats, which few programs read, become float64. factors: how many of the ``units`` that are
+    written are one of SI. others: arrays that are not exported. commands: what positions become as
+    actions, with rotations in ``frame``. holds_last: whether the last row has an action, too, which
+    stays there.
     """
 
     form, holds_last, frame = TableForm(), False, "world"
@@ -107,17 +112,40 @@ class Export:
 
     @property
     def written(self) -> list[str]:
-        """The arrays that are written: those of the form's columns."""
         heads = self.headings()
         named = {heads[k].partition("/")[0] for k in self.form.column_indices(heads)}
         return [name for name in self.types if name in named]
 
     def as_actions(self, kind: str, absolute: str | None, frame: str) -> Export:
-        """Turns the positions into actions, but for ``absolute`` dofs."""
         others = [owner for name, owner in self.owners.items() if name not in self.batch.arrays]
-        batch = select_positions(self.batch, others)
+        batch, path = self.batch, self.batch.file.path
+        turns = [ROTATIONS[0]] if ROTATIONS[0] in batch.arrays else []
+        picked = turns if batch.holds_rotations else [find_quantities(batch)[0].get("position", "")]
+        turning = [label(x, next(iter(x.arrays))) for x in others if ROTATIONS[0] in x.arrays]
+        # An array that export wrote as actions states what kind of actions it has.
+        exported = "actions" in picked and batch.is_output
+        exported = exported and batch.companions.attribute("actions")[1]
+        if turning or exported or not any(picked):
+            raise InputError(
+                "positions and orientations in two arrays" if turning else "no positions",
+                where=str(first_part(batch).where),
+                expected="one array of positions or orientations, to make actions of",
+                found=", ".join([*batch.arrays, *turning]),
+                hint=f"{path}:DATASET names it; trajcli inspect {path} lists its datasets",
+            )
+        if (single := batch.lengths < 2).any():
+            where = batch.place_text(int(single.argmax()))
+            raise InputError("fewer than two rows, so no action", where=where)
+        batch.require_rotations()
+        batch = batch.select_arrays(picked)
         chosen = Export(batch, range(len(batch)), self.others, to=self.target)
-        chosen.commands, chosen.frame = make_commands(batch, kind, absolute), frame
+        turned, names = [k for x in batch.rotations for k in x.dofs], batch.joint_names or ()
+        dofs = parse_dofs(absolute, batch.shape[2], "--absolute", names).numbers if absolute else ()
+        if not {*dofs}.isdisjoint(turned):
+            what, hint = "a rotation among absolute dofs", "--rotation none takes them as dofs"
+            found = str(batch.rotations[0])
+            raise UsageError(what, where="--absolute", found=found, hint=hint)
+        chosen.commands, chosen.frame = Commands(kind, dofs, turned), frame
         # The one array of the batch becomes the actions, with its type, unit and factors.
         facts: Any
         for facts in (chosen.owners, chosen.types, chosen.units, chosen.factors):
@@ -130,8 +158,7 @@ class Export:
         return self.batch.lengths - (self.commands is not None and not self.holds_last)
 
     def axes(self, name: str) -> dict[str, int]:
-        """The sizes of the axes of an array behind trajectory and row: dofs, or of orientations
-        and angular rates the rotation, where there are several, and its components."""
+        """Finds the sizes of the axes of an array behind trajectory and row: dofs, or rotations."""
         owner = self.owners[name]
         bodies, width, dofs = count_bodies(owner.file), 3 + (name == ROTATIONS[0]), owner.shape[2]
         if not owner.holds_rotations or dofs != bodies * width:
@@ -140,9 +167,9 @@ class Export:
         return {"rotation": bodies, **last} if bodies > 1 else last
 
     def read_arrays(self, block: Recording) -> dict[str, Array]:
-        """Reads all arrays [b, rows, dofs] and their ``time`` [b, rows], in the units that are
-        written; without any times, the row numbers. Actions have steps in place of times."""
+        """Reads all arrays [b, rows, dofs] and their ``time`` [b, rows], in the written units."""
         times = self.read_stamps(block)[0] if self.form.stamps else block.times()
+        # Without any times, these are row numbers.
         if times is None:
             times = np.broadcast_to(np.arange(block.rows), (len(block), block.rows))
         elif self.target.time is not None:
@@ -164,16 +191,24 @@ class Export:
         if self.commands is not None:
             values = block.input.read()
             values = np.concatenate([values, values[:, -1:]], 1) if self.holds_last else values
-            return compute_actions(values, self.batch, self.commands, self.frame)
+            actions: Array = self.commands.from_positions(values)
+            if self.batch.rotations:
+                from trajcli.rotations import decompose
+                from trajcli.rotations.quaternions import from_quaternions, to_quaternions
+            # Those of rotations are turns, in the world or the body frame.
+            for turn in self.batch.rotations:
+                dofs, where = list(turn.dofs), str(first_part(self.batch).where)
+                quaternions = to_quaternions(values[..., dofs], turn.form, where)
+                kind = str(self.commands.actions)
+                turns = decompose(quaternions, kind=kind, frame=self.frame)
+                actions[..., dofs] = from_quaternions(turns, turn.form)
+            return actions
         rows = block if name in self.batch.arrays else self.owners[name].take(block.numbers)
         stored: Array = rows.arrays[name].read()
         return stored
 
     def read_stamps(self, block: Recording) -> tuple[Array, str]:
-        """Reads the stamps [b, rows] as the source has them, and their unit.
-
-        Raises InputError where it has none.
-        """
+        """Reads the stamps [b, rows] as the source has them, and their unit."""
         first, unit = block.start_stamps(skip_start=True) or (None, "")
         if first is None:
             what, found = "no stamps of a clock", "times from 0" if self.has_times else "no times"
@@ -187,11 +222,7 @@ class Export:
         return stamps, unit
 
     def read_poses(self, block: Recording) -> tuple[Array, Array] | None:
-        """Reads positions [b, rows, 3], or none [b, rows, 0], and quaternions w, x, y, z
-        [b, rows, R, 4]; None where there are no rotations.
-
-        Raises InputError for values that are no rotations.
-        """
+        """Reads positions [b, rows, 3 or 0] and quaternions w, x, y, z [b, rows, R, 4], if any."""
         owner = next((owner for owner in self.owners.values() if owner.rotations), None)
         if owner is None or self.commands is not None:
             return None
@@ -214,10 +245,7 @@ class Export:
         return rows[..., free if len(free) == 3 else []], quaternions
 
     def headings(self, units: bool = False) -> list[str]:
-        """Names the columns of a table: t and quantity/dof, with ``units`` like t (s).
-
-        The first one is trajectory, where there are several.
-        """
+        """Names the columns of a table: trajectory, t and quantity/dof; with ``units`` t (s)."""
         unit = self.read_stamps(self.batch.take([0]))[1] if units and self.form.stamps else ""
         unit, time = unit or str(self.target.time or "s"), "dt" if self.commands else "t"
         heads = {time: unit} if self.has_times else {"row": ""}
@@ -233,12 +261,7 @@ class Export:
 def select_trajectories(
     files: Files, source: str, repair: Repair, to: InputUnits = _IN_SI
 ) -> Export:
-    """Selects the trajectories to export, in units ``to``.
-
-    Raises InputError where there are none, UsageError for units that they cannot be converted to.
-    """
-    batches = read_batches(files, [source], repair=repair)
-    batch, others = whole_batch(batches)
+    batch, others = whole_batch(read_batches(files, [source], repair=repair))
     if batch is None or not len(batch) or not batch.shape[2]:
         raise InputError(
             "nothing to export",
@@ -248,7 +271,7 @@ def select_trajectories(
         )
     # Orientations and angular rates of the same trajectories are exported with them.
     turning = [other for other in other_arrays(batch, others) if other.holds_rotations]
-    left_out = first_labels(other for other in others if other not in turning)
+    left_out = [label(x, next(iter(x.arrays))) for x in others if x not in turning]
     if left_out and batch.origin.named:
         raise InputError(
             "arrays that do not fit into one table",
@@ -257,13 +280,11 @@ def select_trajectories(
             found=", ".join([label(batch), *left_out]),
             hint="name one at a time",
         )
-    numbers = parse_selection(files.reading.episodes, len(batch))
-    return Export(batch, numbers, left_out, turning, to)
+    return Export(batch, parse_selection(files.reading.episodes, len(batch)), left_out, turning, to)
 
 
 def require_kind(out: Path, to: InputUnits, form: TableForm, actions: bool) -> None:
-    """Refuses with UsageError an OUT whose ending is unknown or whose library is absent, and one
-    that cannot be in units ``to``, a table of this form, or have ``actions``."""
+    """Refuses an OUT of an unknown ending or an absent library, or that cannot be as asked."""
     suffix, fixed = out.suffix.lower(), out.suffix.lower() in (".tum", *_MESSAGES)
     form.require(out)
     # A message and a TUM file have the units of their formats, the time line of rerun has seconds.
@@ -295,10 +316,6 @@ def require_kind(out: Path, to: InputUnits, form: TableForm, actions: bool) -> N
 
 
 def write_export(chosen: Export, out: Path, overwrite: bool, files: Files) -> None:
-    """Writes trajectories in the format that the ending of OUT names.
-
-    Raises InputError where files have changed since, OutputError where OUT cannot be written.
-    """
     writer, description = _WRITERS.get(out.suffix.lower()), _describe(chosen, out)
     if out == _STDOUT:
         # A reader that has closed the pipe has read enough.
@@ -331,15 +348,13 @@ def _make_job(chosen: Export, out: Path) -> Job[Block]:
 
 
 class _Columns:
-    """Gathers the columns of a table, which has a row for each time of each trajectory, and writes
-    many rows at once: names of trajectories where there are several, times, and all values."""
+    """Gathers the columns of a table of all trajectories, and writes many rows at once."""
 
     def __init__(self, chosen: Export, write_rows: Callable[[list[Array]], object]) -> None:
         self._chosen, self._write_rows, self._buffer = chosen, write_rows, list[list[Array]]()
         self._indices = chosen.form.column_indices(chosen.headings())
 
     def write(self, span: Span, arrays: Mapping[str, Array], _: int) -> None:
-        """Adds the arrays [b, rows, dofs] and times [b, rows] of some trajectories."""
         names, rows = self._chosen.names[span.begin : span.end], arrays["time"].shape[1]
         columns = [np.repeat(names, rows)] if self._chosen.several else []
         for values in arrays.values():
@@ -350,15 +365,13 @@ class _Columns:
             self.finish()
 
     def finish(self) -> None:
-        """Writes the rows that have been gathered."""
         if self._buffer:
             self._write_rows([np.concatenate(x) for x in zip(*self._buffer, strict=True)])
         self._buffer = []
 
 
 def _write_csv(chosen: Export, path: Path | int, job: Job[Block], report: Report) -> None:
-    """Writes CSV with enough digits to read the same numbers back, unless the form says how many,
-    to a file or its descriptor."""
+    """Writes CSV with enough digits to read the same numbers back, to a file or its descriptor."""
     form, heads = chosen.form, chosen.headings(units=True)
 
     def write_rows(columns: list[Array]) -> None:
@@ -405,8 +418,7 @@ def _write_parquet(chosen: Export, path: Path, job: Job[Block], report: Report) 
 
 
 def _write_rrd(chosen: Export, path: Path, job: Job[Block], report: Report) -> None:
-    """Writes a scalar series for each dof, and a transform for each rotation, on the duration time
-    line ``time``."""
+    """Writes a scalar series for each dof, and a transform for each rotation."""
     rerun = import_module("rerun")
     name = job.out.name
     recording = rerun.RecordingStream("trajcli", recording_id=name, send_properties=False)
@@ -436,8 +448,7 @@ def _write_rrd(chosen: Export, path: Path, job: Job[Block], report: Report) -> N
             for array, owner in chosen.owners.items():
                 for i, dof in enumerate(owner.dof_labels):
                     entity = rerun.new_entity_path([*parent, array, dof])
-                    series = rerun.SeriesLines(names=f"{array}/{dof}")
-                    recording.log(entity, series, static=True)
+                    recording.log(entity, rerun.SeriesLines(names=f"{array}/{dof}"), static=True)
                     scalars = arrays[array][k, :, i].astype(np.float64)
                     columns = rerun.Scalars.columns(scalars=scalars)
                     recording.send_columns(entity, indexes=[clock], columns=columns)
@@ -451,8 +462,8 @@ def _write_rrd(chosen: Export, path: Path, job: Job[Block], report: Report) -> N
 
 
 def _write_tum(chosen: Export, path: Path, job: Job[Block], report: Report) -> None:
-    """Writes lines "timestamp tx ty tz qx qy qz qw" (J. Sturm et al., "A benchmark for the
-    evaluation of RGB-D SLAM systems", 2012), with the stamps of the source in seconds."""
+    """Writes lines "timestamp tx ty tz qx qy qz qw" with the stamps of the source in seconds."""
+    # J. Sturm et al., "A benchmark for the evaluation of RGB-D SLAM systems", 2012.
     bodies = max(len(owner.rotations) for owner in chosen.owners.values())
     if bodies != 1 or chosen.several or not chosen.has_times:
         raise InputError(
@@ -483,13 +494,51 @@ def _write_tum(chosen: Export, path: Path, job: Job[Block], report: Report) -> N
 
 
 def _write_joint_trajectory(chosen: Export, path: Path, job: Job[Block], report: Report) -> None:
-    """Writes a trajectory_msgs/JointTrajectory, as YAML or JSON."""
-    batch, as_json = chosen.batch, job.out.suffix.lower() == ".json"
-    fields = point_fields(batch, chosen.owners.values(), report)
+    """Writes ROS's trajectory_msgs/JointTrajectory as YAML or JSON, as ros2_control takes it."""
+    batch, source = chosen.batch, chosen.batch.file.path
+    stored, owners = find_quantities(batch)[0], chosen.owners.values()
+    names = ",".join(f"joint{k + 1}" for k in range(batch.shape[2]))
+    # By what is wrong: whether it is, and the way out.
+    faults = {
+        "several trajectories": (len(batch) > 1, f"--episodes {batch.numbers[0]} picks one"),
+        "rotations": (
+            any(x.rotations or x.holds_rotations for x in owners),
+            f"{source}:DATASET, or --dofs, picks joints",
+        ),
+        "no positions": ("position" not in stored, f"{source}:DATASET names them"),
+        "joints without names": (batch.joint_names is None, f"--joints {names} names them"),
+        "no times": (batch.clock is None, "--dt SECONDS or --rate HZ says the step"),
+    }
+    for found, (wrong, hint) in faults.items():
+        if wrong:
+            what, expected = "no JointTrajectory", "one trajectory of joints, with its times"
+            where = str(first_part(batch).where)
+            raise InputError(what, where=where, expected=expected, found=found, hint=hint)
+    if left_out := [name for name in stored if name not in _POINT_FIELDS]:
+        report.add_notes(Note(f"a JointTrajectory has no {', '.join(left_out)}: left out"))
 
     def write_span(_: Span, arrays: Mapping[str, Array], __: int) -> None:
-        rows = {field: arrays[name][0] for field, name in fields.items()}
-        path.write_text(point_document(batch, rows, arrays["time"][0], as_json), encoding="utf-8")
+        times = arrays["time"][0].astype(np.float64)
+        rows = {_POINT_FIELDS[x]: arrays[y][0] for x, y in stored.items() if x in _POINT_FIELDS}
+        nanoseconds = np.rint((times - float(times[0])) * 1e9).astype(np.int64)
+        finite = all(np.isfinite(values).all() for values in rows.values())
+        if not finite or not (np.diff(nanoseconds) > 0).all():
+            found = "times that do not increase by 1 ns or more" if finite else "NaN or Inf"
+            raise InputError("no JointTrajectory", where=batch.place_text(0), found=found)
+        # A line for each point, with enough digits to read the same numbers back.
+        points = []
+        lines = zip(*(values.tolist() for values in rows.values()), strict=True)
+        for time, values in zip(nanoseconds.tolist(), lines, strict=True):
+            stamp = {"sec": time // 10**9, "nanosec": time % 10**9}
+            point = json.dumps({**dict(zip(rows, values, strict=True)), "time_from_start": stamp})
+            points.append(_NO_POINT.sub(r"\1.0e", point))
+        joints = json.dumps(batch.joint_names)
+        if job.out.suffix.lower() == ".json":
+            text = f'{{"joint_names": {joints}, "points": [\n' + ",\n".join(points) + "\n]}\n"
+        else:
+            points = [f"- {point}\n" for point in points]
+            text = f"joint_names: {joints}\npoints:\n" + "".join(points)
+        path.write_text(text, encoding="utf-8")
 
     write_blocks(job, write_span, report)
 
@@ -503,7 +552,6 @@ _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")
 
 
 def _arrays(chosen: Export, description: Description, block: Block) -> Results:
-    """Computes the arrays of a block in the form in which integrate writes them."""
     arrays = chosen.read_arrays(block.recording)
     if any(variable.name == "start_stamp" for variable in description.variables):
         # The stamp of the first row is written, and times count from it.
@@ -520,16 +568,14 @@ def _arrays(chosen: Export, description: Description, block: Block) -> Results:
 
 
 def _describe(chosen: Export, out: Path) -> Description:
-    """Describes the output: times are shared where all steps are one dt, and trajectories of
-    unequal length have a group each."""
+    """Describes the output: times are shared with one dt, unequal lengths have a group each."""
     batch = chosen.batch
     lengths, step = chosen.lengths, batch.step
     numbers = {rows: np.flatnonzero(lengths == rows) for rows in np.unique(lengths).tolist()}
     variables, sizes = list[Variable](), dict[str, int]()
     for name, dtype in chosen.types.items():
         axes, unit = chosen.axes(name), chosen.units.get(name)
-        labels = {"units": unit} if unit else {}
-        variables.append(Variable(name, (*ROWS[:2], *axes), dtype, labels))
+        variables.append(Variable(name, (*ROWS[:2], *axes), dtype, {"units": unit} if unit else {}))
         sizes |= axes
     unit = str(chosen.target.time or "s")
     # Start rows and steps go with actions, except into a .npy, which has one array.
@@ -569,13 +615,9 @@ def _describe(chosen: Export, out: Path) -> Description:
 
 
 def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None:
-    """Writes a copy of a LeRobot data set with the trajectories as features.
-
-    Frame k of an episode has row k of its trajectory; a further row, the state after the last
-    action, has no frame. Raises InputError where the trajectories do not match the episodes or the
-    data set is not of LeRobot, OutputError where OUT is not new or cannot be written; OUT is then
-    as it was.
-    """
+    """Writes a copy of a LeRobot data set with the trajectories as features."""
+    # Frame k of an episode has row k of its trajectory; a further row, the state after the last
+    # action, has no frame.
     if os.path.lexists(out) or Path(os.path.realpath(out)).is_relative_to(folder.resolve()):
         what = "not a new folder outside of DIR"
         raise OutputError(what, where=str(out), hint="another name: no folder is ever replaced")
@@ -588,8 +630,37 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
     if taken := sorted(copy.names.intersection(f"trajcli.{name}" for name in chosen.types)):
         what = "features there already"
         raise InputError(what, where=str(folder), found=", ".join(taken))
-    frames, count = _assign_frames(chosen, copy), len(chosen.numbers)
-    files.report.add_notes(*([HELD_NOTE] if chosen.holds_last else []))
+    # Trajectories named episode_3, … belong to these episodes, others to the episodes in order.
+    batch, episodes, count = chosen.batch, copy.episodes, len(chosen.numbers)
+    names = [name.rpartition("/")[2] for name in chosen.names]
+    order = names if any(x.startswith("episode_") for x in names) else list(episodes)
+    if len(order) != len(names) or sorted(order) != sorted(episodes):
+        raise InputError(
+            "other trajectories than episodes",
+            where=str(batch.file.path),
+            expected=f"{len(episodes)} episodes of {copy.folder}",
+            found=f"{len(names)} trajectories",
+        )
+    frames = [episodes[k] for k in order]
+    counts = [part.stop - part.start for part in frames]
+    # One more row than frames, in most trajectories, is the state after the last action.
+    lengths = batch.lengths.tolist()
+    more = mode(length - count for length, count in zip(lengths, counts, strict=True)) == 1
+    chosen.holds_last = more == 0 and chosen.commands is not None
+    expected = "a row for each of {} frames" + ", and one for the state after them" * more
+    raise_if_any(
+        Fault(
+            "other rows than frames",
+            where=f"{batch.file.path}, {name}",
+            expected=expected.format(count),
+            found=str(length),
+        )
+        for name, count, length in zip(names, counts, lengths, strict=True)
+        if length != count + more
+    )
+    if chosen.holds_last:
+        text = "no row follows the last one of an episode, so its action stays there"
+        files.report.add_notes(Note(text))
     with os_failures(out), HiddenFolder(out, overwrite=False) as hidden:
         # All frames of a feature [frames, D] are mapped from a file, since they may be more than
         # the memory holds.
@@ -611,41 +682,3 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
         copy.write(hidden.data, partial(files.report.on_progress, count, count))
         files.sources.require_unchanged()
         hidden.publish()
-
-
-def _assign_frames(chosen: Export, copy: LeRobotCopy) -> list[slice]:
-    """Assigns the frames of an episode to each trajectory.
-
-    Trajectories named episode_3, … belong to these episodes, others to the episodes in order.
-    """
-    batch, episodes = chosen.batch, copy.episodes
-    names = [name.rpartition("/")[2] for name in chosen.names]
-    named = any(name.startswith("episode_") for name in names)
-    order = names if named else list(episodes)
-    if len(order) != len(names) or sorted(order) != sorted(episodes):
-        raise InputError(
-            "other trajectories than episodes",
-            where=str(batch.file.path),
-            expected=f"{len(episodes)} episodes of {copy.folder}",
-            found=f"{len(names)} trajectories",
-        )
-    frames = [episodes[k] for k in order]
-    counts = [part.stop - part.start for part in frames]
-    # One more row than frames, in most trajectories, is the state after the last action.
-    rows = batch.lengths.tolist()
-    more = mode(length - count for length, count in zip(rows, counts, strict=True)) == 1
-    chosen.holds_last = more == 0 and chosen.commands is not None
-    expected = "a row for each of {} frames"
-    if more:
-        expected += ", and one for the state after them"
-    raise_if_any(
-        Fault(
-            "other rows than frames",
-            where=f"{batch.file.path}, {name}",
-            expected=expected.format(count),
-            found=str(length),
-        )
-        for name, count, length in zip(names, counts, rows, strict=True)
-        if length != count + more
-    )
-    return frames

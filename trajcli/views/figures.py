@@ -84,14 +84,12 @@ _LegendEntry = tuple[str, Mapping[str, Any]]
 
 
 def require_format(path: Path) -> None:
-    """Raises UsageError where the ending of a path is no format of figures."""
     if path.suffix.lower() not in _UNDATED:
         expected, ending = "FIG.png, FIG.svg or FIG.pdf", path.suffix or "no ending"
         raise UsageError(unknown("kind of figure", where=path, choices=expected, found=ending))
 
 
 def require_matplotlib() -> Any:
-    """Imports matplotlib; raises UsageError with the line that installs it."""
     if "MPLCONFIGDIR" not in os.environ:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matplotlib"
         # Without a list of fonts matplotlib would write one into the home directory.
@@ -113,7 +111,7 @@ def settings(matplotlib: Any) -> Any:
 
 
 def parse_size(text: str) -> tuple[float, float]:
-    """Parses 3.5x2.6in, 9x6.5cm or 90x65mm into inches; raises UsageError for others."""
+    """Parses 3.5x2.6in, 9x6.5cm or 90x65mm into inches."""
     match = re.fullmatch(r"([0-9.]+) ?[x×] ?([0-9.]+) ?(in|cm|mm)", text.strip())
     with contextlib.suppress(ValueError):
         sides = [float(side) / _PER_INCH[match[3]] for side in match.group(1, 2)] if match else []
@@ -143,11 +141,8 @@ def save(figure: Any, path: Path, suffix: str, inches: tuple[float, float] | Non
 
 
 def _fit_legend(figure: Any, grows: bool) -> None:
-    """Gives a legend the largest letters and the most columns with which it fits the figure.
-
-    grows: the figure takes the height of the legend; otherwise the entries for which it is too
-    small are left out and counted.
-    """
+    """Gives a legend the largest letters and the most columns with which it fits the figure."""
+    # A figure that does not grow by its legend leaves out, and counts, the entries that do not fit.
     old = legend = figure.legends[0]
     wide, tall = 0.97 * figure.bbox.width, figure.bbox.height
     texts = [old.get_title(), *old.get_texts()]
@@ -180,11 +175,9 @@ def _fit_legend(figure: Any, grows: bool) -> None:
 
 
 def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str | None) -> Any:
-    """Draws a panel per quantity, one above the other, over a shared time axis.
-
-    Colours are dofs, dashes are files and commands; where one dof is compared, colours are files.
-    The later trajectories are fainter.
-    """
+    """Draws a panel per quantity, one above the other, over a shared time axis."""
+    # Colours are dofs, dashes are files and commands; where one dof is compared, colours are files.
+    # The later trajectories are fainter.
     stacked, dofs = list(line_panels(lines)), sorted({dof for x in lines for dof in x.dofs})
     # Each file, and states and commands of it, have dashes of their own: states come first.
     kinds = sorted({(k in x.commands, x.source) for x in lines for k in range(len(x.dofs))})
@@ -276,7 +269,7 @@ def _draw_limits(axis: Any, members: Sequence[Line], shown: set[int]) -> None:
 
 
 def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[PlotSource], title: str | None) -> Any:
-    """Draws a panel per quantity, a row of bars per dof; raises UsageError for several files."""
+    """Draws a panel per quantity with a row of bars per dof, all to one scale, and its limits."""
     if len(sources) > 1:
         what, names = "a histogram shows one file", ", ".join(short_labels(sources))
         raise UsageError(what, where="SOURCE", expected="one file", found=names)
@@ -284,21 +277,44 @@ def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[PlotSource], title: str
     columns = 2 if len(members) > 1 else 1
     tallest = max(len(quantity.dofs) for quantity in peaks)
     figure, axes = _new_figure([0.9 + 0.2 * tallest] * -(-len(members) // columns), columns)
-    for axis, quantity in zip(axes, members, strict=False):
-        _draw_peaks(axis, quantity)
+    for axis, member in zip(axes, members, strict=False):
+        # Each trajectory counts with both ends of its positions, or with its largest magnitude.
+        quantity, bounds, signed = member.quantity, member.bounds, member.quantity == "position"
+        ends = np.concatenate(member.values) if signed else np.abs(member.values).max(0)
+        low, high = value_range(ends)
+        low = low if signed else 0.0
+        bars = [np.histogram(x, _edges(low, high, bounds, i)) for i, x in enumerate(ends.T)]
+        most = max(int(counts.max(initial=0)) for counts, _ in bars) or 1
+        rows = range(len(member.dofs) - 1, -1, -1)
+        for i, (row, (number, name)) in enumerate(zip(rows, member.dofs, strict=True)):
+            counts, edges = bars[i]
+            gid = f"{quantity}/{name}"
+            axis.stairs(_BAR * counts / most + row, edges, baseline=row, color=_colour(number),
+                        fill=True, alpha=0.75, lw=0, zorder=3, gid=gid)  # fmt: skip
+            limits = () if bounds is None else (bounds.lower[i], bounds.upper[i])
+            for limit in limits if signed else {abs(limit) for limit in limits}:
+                if np.isfinite(limit):
+                    axis.plot([limit] * 2, [row, row + _BAR], **_LIMIT, zorder=5, gid="limit")
+        # Limits further away than twice the range are not shown.
+        room = 2 * (high - low)
+        left, right = axis.get_xlim()
+        axis.set_xlim(max(left, low - room) if signed else 0.0, min(right, high + room))
+        text = "least and largest position" if signed else f"peak |{quantity}|"
+        axis.set_xlabel(f"{text} {_unit_text(member.unit)}".strip())
+        axis.set_yticks(list(rows), [_plain(name) for _, name in member.dofs], va="bottom")
+        axis.set_ylim(-0.1, len(rows))
+        axis.tick_params(axis="y", length=0)
+        _caption(axis, member.values.shape[1], f", tallest bar {most}")
     for axis in axes[len(members) :]:
         axis.set_visible(False)
-    limited = any(quantity.bounds is not None for quantity in peaks)
-    limits: list[_LegendEntry] = [("limit", _LIMIT)] if limited else []
-    _finish(figure, short_labels(sources)[0] if title is None else title, limits)
+    limited = any(member.bounds is not None for member in peaks)
+    legend: list[_LegendEntry] = [("limit", _LIMIT)] if limited else []
+    _finish(figure, short_labels(sources)[0] if title is None else title, legend)
     return figure
 
 
 def draw_score(tables: Mapping[str, ScoreTable], name: str, title: str) -> Any:
-    """Draws histograms of a score of all trajectories of each file, and their medians.
-
-    Histograms of several files have the same bins and lie over each other.
-    """
+    """Draws histograms of a score of all trajectories of each file, and their medians."""
     scores = [table.values(name, "--score") for table in tables.values()]
     known = [values[np.isfinite(values)] for values in scores]
     span = value_range(np.concatenate(known))
@@ -323,40 +339,7 @@ def draw_score(tables: Mapping[str, ScoreTable], name: str, title: str) -> Any:
     return figure
 
 
-def _draw_peaks(axis: Any, peaks: Peaks) -> None:
-    """Draws a row of bars for each dof, all to one scale, with its limits as marks across the row.
-
-    Each trajectory counts with both ends of its positions, or with its largest magnitude.
-    """
-    quantity, bounds, signed = peaks.quantity, peaks.bounds, peaks.quantity == "position"
-    ends = np.concatenate(peaks.values) if signed else np.abs(peaks.values).max(0)
-    low, high = value_range(ends)
-    low = low if signed else 0.0
-    bars = [np.histogram(ends[:, i], _edges(low, high, bounds, i)) for i in range(ends.shape[1])]
-    tallest = max(int(counts.max(initial=0)) for counts, _ in bars) or 1
-    rows = range(len(peaks.dofs) - 1, -1, -1)
-    for i, (row, (number, name)) in enumerate(zip(rows, peaks.dofs, strict=True)):
-        counts, edges = bars[i]
-        axis.stairs(_BAR * counts / tallest + row, edges, baseline=row, color=_colour(number),
-                    fill=True, alpha=0.75, lw=0, zorder=3, gid=f"{quantity}/{name}")  # fmt: skip
-        limits = () if bounds is None else (bounds.lower[i], bounds.upper[i])
-        for limit in limits if signed else {abs(limit) for limit in limits}:
-            if np.isfinite(limit):
-                axis.plot([limit] * 2, [row, row + _BAR], **_LIMIT, zorder=5, gid="limit")
-    # Limits further away than twice the range are not shown.
-    room = 2 * (high - low)
-    left, right = axis.get_xlim()
-    axis.set_xlim(max(left, low - room) if signed else 0.0, min(right, high + room))
-    text = "least and largest position" if signed else f"peak |{quantity}|"
-    axis.set_xlabel(f"{text} {_unit_text(peaks.unit)}".strip())
-    axis.set_yticks(list(rows), [_plain(name) for _, name in peaks.dofs], va="bottom")
-    axis.set_ylim(-0.1, len(rows))
-    axis.tick_params(axis="y", length=0)
-    _caption(axis, peaks.values.shape[1], f", tallest bar {tallest}")
-
-
 def _caption(axis: Any, count: int, remark: str) -> None:
-    """Writes the number of trajectories of a panel above it."""
     text = f"{count} trajector{'y' if count == 1 else 'ies'}{remark}"
     axis.set_title(text, loc="left", color=_DARK, pad=3, fontsize=7)
 
@@ -377,7 +360,6 @@ def _edges(low: float, high: float, bounds: Bounds | None, i: int) -> Floats:
 
 
 def _new_figure(heights: Sequence[float], columns: int, **options: Any) -> tuple[Any, list[Any]]:
-    """Makes a figure of rows of panels that are so many inches tall; returns it and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -388,7 +370,6 @@ def _new_figure(heights: Sequence[float], columns: int, **options: Any) -> tuple
 
 
 def _finish(figure: Any, title: str, entries: Sequence[_LegendEntry]) -> None:
-    """Adds the legend above all panels, and the title."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], label=_plain(label), **style) for label, style in entries]

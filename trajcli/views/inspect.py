@@ -30,7 +30,6 @@ from trajcli.views.recordings import (
     array_path,
     first_part,
     label,
-    main_batch,
     one_sided_rows,
     read_batches,
     sample,
@@ -69,8 +68,7 @@ def inspect_source(
     """Inspects a file, a folder of them, or the datasets that a source names.
 
     Returns a report of plain values, which lists unreadable datasets with the reason, and the
-    charts and the names of the dofs of one trajectory. Large files are sampled, unless ``full``.
-    Raises InputError where the file cannot be opened, or the named dataset is not there.
+    charts and the names of the dofs of one trajectory.
     """
     source, episodes = parse_source(text), files.reading.episodes
     members = expand_files(source)
@@ -108,7 +106,7 @@ def inspect_source(
     counts: dict[str, Any] = _count_trajectories(main, chosen, full) if main else {"count": 0}
     # Batches next to the main one may have rates of their own.
     for batch, indices in zip(batches, numbers, strict=True):
-        group = _group_name(batch)
+        group = mask_numbers(batch.group) or batch.array_name
         if "rates" in counts and group not in counts["rates"] and batch.members[0] not in begins:
             counts["rates"] |= _count_trajectories(batch, indices, full).get("rates", {})
             counts["rate"] = _common_rate(counts["rates"])
@@ -125,17 +123,27 @@ def inspect_source(
         "sampled": datasets.sampled or counts.get("sampled", False),
         "one_sided": one_sided_rows(main) if main else 0,
     }
-    drawn = main.take(chosen[:1]) if main and chosen else None
-    return report, list(_charts(drawn)) if drawn else [], drawn.dof_labels if drawn else []
+    charts = list[Chart]()
+    if main is None or not chosen:
+        return report, charts, []
+    drawn = main.take(chosen[:1])
+    # Only the first rows of a very long trajectory are drawn, over time where the file has it.
+    first = drawn.take(slice(None), range(min(drawn.rows, _PLOTTED_ROWS)))
+    times = first.known_times()
+    x = np.arange(float(first.rows)) if times is None else times[0]
+    for name in drawn.arrays if drawn.rows else ():
+        unit = drawn.unit(name)
+        title = name + (f", {unit}" if unit else "") + (" by row" if times is None else "")
+        title += f", first {first.rows} rows" if first.rows < drawn.rows else ""
+        values = first.arrays[name].read()[0].astype(np.float64)
+        charts.append(Chart(title, x, "" if times is None else " s", values))
+    return report, charts, drawn.dof_labels
 
 
 def _read_source(
     files: Files, text: str, opened: Sequence[Catalogue], named: str
 ) -> tuple[list[Recording], Recording | None, list[tuple[Catalogue, str]]]:
-    """Reads the batches of a source; returns also the main one, and the names of all datasets.
-
-    What other commands refuse is shown, and only reported.
-    """
+    # What other commands refuse is shown, and only reported.
     batches = list[Recording]()
     if named.rpartition("/")[2] not in ("dt", *STAMPS):
         try:
@@ -153,7 +161,7 @@ def _read_source(
         return batches, whole_batch(batches)[0], names
     except InputError as error:
         files.report.add_notes(_in_a_line(error))
-        return batches, main_batch(batches), names
+        return batches, max(batches, key=lambda batch: len(batch.arrays)), names
 
 
 def _find_names(opened: Sequence[Catalogue], named: str) -> list[tuple[Catalogue, str]]:
@@ -193,10 +201,6 @@ def _find_step(main: Recording, full: bool) -> dict[str, Any] | None:
 
 
 def _count_trajectories(main: Recording, chosen: Sequence[int], full: bool) -> dict[str, Any]:
-    """Counts the trajectories and finds their lengths, rate and largest jitter.
-
-    The times of a large file are sampled, unless ``full``.
-    """
     rows = main.lengths if len(main) else np.array([main.rows])
     report: dict[str, Any] = {
         "count": len(main),
@@ -232,8 +236,9 @@ def _count_trajectories(main: Recording, chosen: Sequence[int], full: bool) -> d
                 # The median is that of evenly spaced steps, the extremes are those of all.
                 sampled = gaps.ravel()[:: 1 + stamps // _MOST_GAPS]
                 extremes = [gaps.min(), gaps.max()]
-                steps.setdefault(_group_name(group), []).append((sampled, extremes))
-                medians.setdefault(_group_name(group), []).extend(np.median(gaps, 1).tolist())
+                name = mask_numbers(group.group) or group.array_name
+                steps.setdefault(name, []).append((sampled, extremes))
+                medians.setdefault(name, []).extend(np.median(gaps, 1).tolist())
                 durations += [seconds.min(), seconds.max()]
     for name, parts in steps.items():
         median = float(np.median(np.concatenate([sampled for sampled, _ in parts])))
@@ -247,41 +252,17 @@ def _count_trajectories(main: Recording, chosen: Sequence[int], full: bool) -> d
     return report
 
 
-def _group_name(recording: Recording) -> str:
-    return mask_numbers(recording.group) or recording.array_name
-
-
 def _common_rate(rates: Mapping[str, Sequence[float | None]]) -> float | None:
     """Finds the rate that all groups have up to 1 %; None where they differ."""
     known = [rate or 0.0 for ends in rates.values() for rate in ends]
     return known[0] or None if min(known) >= 0.99 * max(known) else None
 
 
-def _charts(block: Recording) -> Iterator[Chart]:
-    """Yields a chart of each array of one trajectory, over time where the file has it.
-
-    Only the first rows of a very long trajectory are drawn.
-    """
-    first = block.take(slice(None), range(min(block.rows, _PLOTTED_ROWS)))
-    times = first.known_times()
-    x = np.arange(float(first.rows)) if times is None else times[0]
-    for name in block.arrays if block.rows else ():
-        unit = block.unit(name)
-        title = name + (f", {unit}" if unit else "") + (" by row" if times is None else "")
-        title += f", first {first.rows} rows" if first.rows < block.rows else ""
-        values = first.arrays[name].read()[0].astype(np.float64)
-        yield Chart(title, x, "" if times is None else " s", values)
-
-
 @dataclass
 class Datasets:
     """Reports on datasets; all arrays of a batch are read together, once.
 
-    Attributes:
-        numbers: the trajectories of each batch that are read, as ``episodes`` says.
-        size: the size of the stored file, in bytes.
-        report: takes warnings about the values that are read.
-        sampled: whether only a sample was read.
+    numbers: the trajectories of each batch that are read, as ``episodes`` says.
     """
 
     batches: Sequence[Recording]
@@ -293,10 +274,7 @@ class Datasets:
     sampled: bool = False
 
     def reports(self, names: Sequence[tuple[Catalogue, str]], named: bool) -> list[dict[str, Any]]:
-        """Reports on each dataset, and once on all whose groups differ only in numbers.
-
-        An unreadable dataset is listed with the reason; raises InputError where the user named it.
-        """
+        """Reports on each dataset, and once on all whose groups differ only in numbers."""
         owners: dict[str, int] = {}
         labels: dict[str, str] = {}
         for k, batch in enumerate(self.batches):
@@ -326,7 +304,17 @@ class Datasets:
                     # Of many datasets of a large file, the first stands for the others.
                     skipped = not (self.full or small) and len(members) > 1
                     stored = [self._pick_dofs(*one) for one in members[: 1 if skipped else None]]
-                    statistics = self._read_datasets(stored, budget)
+                    statistics, left = Statistics("", 1), budget
+                    for dataset in (dataset for dataset in stored if dataset.numeric):
+                        count = dataset.shape[0] if dataset.shape else 1
+                        step = max(1, count * LEAST_SAMPLED_BYTES // max(dataset.nbytes, 1))
+                        for start in range(0, count, step):
+                            if left <= 0 and not self.full:
+                                statistics.sampled = True
+                                break
+                            values = np.asarray(dataset.read_rows(start, min(start + step, count)))
+                            statistics.add_block({"": values.reshape(1, -1, 1)})
+                            left -= values.nbytes
                     statistics.sampled |= skipped
                     self.sampled |= statistics.sampled
                     about = _describe_dataset(stored[0], statistics, stored[0].shape)
@@ -376,61 +364,41 @@ class Datasets:
         self.sampled |= sampled
         self.report.add_notes(*jumps.notes())
         reports: dict[str, dict[str, Any]] = {}
+        first = first_part(batch)
         for statistics in arrays:
             statistics.sampled = sampled
-            reports[label(batch, statistics.name)] = self._describe_array(batch, statistics)
+            stored = first.arrays[statistics.name]
+            about = reports[label(batch, statistics.name)] = _describe_dataset(
+                stored, statistics, stored.shape[1:] if first.single else stored.shape
+            )
+            about["units"] = batch.unit(statistics.name)
+            about["trajectories"] = self.episodes or "all"
+            about["nonfinite_at"] = [
+                {"trajectory": at.trajectory, "row": at.row, "dof": batch.dofs.numbers[at.dof]}
+                for at in statistics.nonfinite[:5]
+            ]
+            about["dofs"] = batch.dof_labels
+            if stored.dtype.kind != "f":
+                continue
+            about["per_dof"] = []
+            for dof, peak_row in enumerate(statistics.peak_rows):
+                facts: dict[str, Any] = dict.fromkeys(("min", "max", "peak", "at"))
+                if peak_row is not None:
+                    trajectory, row = peak_row
+                    times = batch.take([trajectory]).take([0], range(row, row + 1)).known_times()
+                    time = None if times is None else float(times[0, 0])
+                    ranges = (statistics.low, statistics.high, statistics.peak)
+                    facts["min"], facts["max"], facts["peak"] = (float(x[dof]) for x in ranges)
+                    facts["at"] = {"trajectory": trajectory, "row": row, "time": time}
+                about["per_dof"].append(facts)
         if turning.rotations:
             reports[label(batch, arrays[0].name)]["rotations"] = turning.facts()
         return reports
-
-    def _read_datasets(self, datasets: Sequence[Dataset], budget: int) -> Statistics:
-        """Sums up datasets that hold no trajectories, from their first ``budget`` bytes."""
-        statistics = Statistics("", 1)
-        for dataset in (dataset for dataset in datasets if dataset.numeric):
-            count = dataset.shape[0] if dataset.shape else 1
-            step = max(1, count * LEAST_SAMPLED_BYTES // max(dataset.nbytes, 1))
-            for start in range(0, count, step):
-                if budget <= 0 and not self.full:
-                    statistics.sampled = True
-                    break
-                values = np.asarray(dataset.read_rows(start, min(start + step, count)))
-                statistics.add_block({"": values.reshape(1, -1, 1)})
-                budget -= values.nbytes
-        return statistics
-
-    def _describe_array(self, batch: Recording, statistics: Statistics) -> dict[str, Any]:
-        """Describes an array of trajectories, with the peak of each dof and its time."""
-        first = first_part(batch)
-        stored = first.arrays[statistics.name]
-        shape = stored.shape[1:] if first.single else stored.shape
-        about = _describe_dataset(stored, statistics, shape)
-        about["units"] = batch.unit(statistics.name)
-        about["trajectories"] = self.episodes or "all"
-        about["nonfinite_at"] = [
-            {"trajectory": at.trajectory, "row": at.row, "dof": batch.dofs.numbers[at.dof]}
-            for at in statistics.nonfinite[:5]
-        ]
-        about["dofs"] = batch.dof_labels
-        if stored.dtype.kind != "f":
-            return about
-        about["per_dof"] = []
-        for dof, peak_row in enumerate(statistics.peak_rows):
-            facts: dict[str, Any] = dict.fromkeys(("min", "max", "peak", "at"))
-            if peak_row is not None:
-                trajectory, row = peak_row
-                times = batch.take([trajectory]).take([0], range(row, row + 1)).known_times()
-                time = None if times is None else float(times[0, 0])
-                ends = (statistics.low, statistics.high, statistics.peak)
-                facts["min"], facts["max"], facts["peak"] = (float(end[dof]) for end in ends)
-                facts["at"] = {"trajectory": trajectory, "row": row, "time": time}
-            about["per_dof"].append(facts)
-        return about
 
 
 def _describe_dataset(
     stored: Dataset, statistics: Statistics, shape: Sequence[int]
 ) -> dict[str, Any]:
-    """Describes a dataset: shape, type, storage, units, and the range of its values."""
     units, known = stored.attributes.get("units"), statistics.known
     about: dict[str, Any] = {
         "shape": list(shape),
@@ -454,7 +422,6 @@ def report(
     size: str,
     console: Console,
 ) -> Iterator[RenderableType]:
-    """Yields the parts of a report for people; ``size`` is that of the file, as text."""
     from rich.text import Text
 
     family = ", ".join(name for name in (facts["family"], facts["layout"]) if name)
@@ -473,8 +440,7 @@ def report(
         lines[-1] = f"{lines[-1]} · {text}" if lines[-1] else f"  {text}"
     yield from map(Text, filter(None, lines))
     if facts["trajectories"]["count"]:
-        for line in _trajectory_lines(facts["trajectories"], facts["dt"]):
-            yield Text(f"  {line}")
+        yield from (Text(f"  {x}") for x in _trajectory_lines(facts["trajectories"], facts["dt"]))
     yield from _dataset_table(facts["datasets"], "x" if console.options.ascii_only else "×")
     yield from _peak_tables(facts["datasets"])
     if facts["one_sided"]:
@@ -488,7 +454,6 @@ def report(
 
 
 def _trajectory_lines(counts: Mapping[str, Any], dt: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yields lines on how many trajectories there are, how long, and where their times are from."""
     noun = "trajectory" if counts["count"] == 1 else "trajectories"
     rows = " to ".join(dict.fromkeys(map(str, counts["rows"])))
     text = f"{counts['count']} {noun} of {rows} rows, {counts['dofs']} dofs"
@@ -516,7 +481,6 @@ def _trajectory_lines(counts: Mapping[str, Any], dt: Mapping[str, Any] | None) -
 
 
 def _dataset_table(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterator[RenderableType]:
-    """Yields a row for each dataset; * marks those that hold for all, not for --episodes."""
     from rich.text import Text
 
     # Datasets of other trajectories than --episodes are marked.
@@ -549,8 +513,7 @@ def _dataset_table(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterato
 
 
 def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    """Yields the range and the peaks of each dof, a table for position to jerk of one group, and
-    a table of rotations: by how much they turn, their norms are off, and their signs change."""
+    """Yields the range and the peaks of each dof, and by how much rotations turn and are off."""
     from rich.text import Text
 
     groups: dict[tuple[str, bool], dict[str, Any]] = {}
@@ -572,7 +535,15 @@ def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableTy
                 columns[name, "> max"] = texts["max"]
             if name != "position":
                 columns[name, f"> {_PEAKS.get(name, 'peak')}"] = texts["peak"]
-                columns[name, "when"] = [_peak_time(dof["at"], dataset) for dof in dofs]
+                # Peaks are at #13 0.244 s; without the trajectory where there is only one.
+                shape = dataset["shape"]
+                single = "count" not in dataset and (len(shape) < 3 or shape[0] == 1)
+                columns[name, "when"] = when = list[str]()
+                for at in (dof["at"] for dof in dofs):
+                    time = at and (
+                        f"row {at['row']}" if at["time"] is None else f"{at['time']:.3f} s"
+                    )
+                    when.append((time if single else f"#{at['trajectory']} {time}") if at else "")
         yield Text(f"\n{key}" if key not in ("", "*", *members) else "", "bold")
         headings, rows = [head for _, head in columns], list(zip(*columns.values(), strict=True))
         yield TextTable(headings, rows, ("when", "max", "p min"))
@@ -585,12 +556,3 @@ def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableTy
         yield Text()
         headings = ["dataset", "rotation", "> rad from start", "> norm off by", "> sign changes"]
         yield TextTable(headings, rotations)
-
-
-def _peak_time(peak: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
-    """Tells when a peak is: #13 0.244 s; without the trajectory where there is only one."""
-    if peak is None:
-        return ""
-    single = "count" not in dataset and (len(dataset["shape"]) < 3 or dataset["shape"][0] == 1)
-    text = f"row {peak['row']}" if peak["time"] is None else f"{peak['time']:.3f} s"
-    return text if single else f"#{peak['trajectory']} {text}"

@@ -62,10 +62,7 @@ _IN_SI = InputUnits()
 class Peaks:
     """The least and the largest value of a quantity in each trajectory, [2, B, D]; NaN without any.
 
-    Attributes:
-        dofs: number and name of each [D].
-        factors: from values in SI to those that are drawn [D].
-        bounds: the limits of the quantity, where there are any.
+    dofs: number and name of each [D]. factors: from values in SI to those that are drawn [D].
     """
 
     source: int
@@ -88,14 +85,9 @@ class Peaks:
 class Line(Peaks):
     """A quantity of one trajectory: values [n, D] over time [n], or over row numbers.
 
-    Attributes:
-        array: the name of the values.
-        commands: the indices of dofs that are commands of states in the same figure.
-        time_unit: "" of row numbers.
-        hold: whether a value holds over the step "into" its row or "out of" it; "" where a line
-            leads from row to row.
-        recording: the positions [n, D] that these were smoothed from.
-        binding_rows: whether a limit binds in each row [T].
+    commands: the indices of dofs that are commands of states in the same figure. time_unit: "" of
+    row numbers. hold: whether a value holds over the step "into" its row or "out of" it; "" where a
+    line leads from row to row. recording: the positions [n, D] that these were smoothed from.
     """
 
     trajectory: str
@@ -142,14 +134,13 @@ class PlotSource:
         return parse_selection(self.episodes or "0", len(self.main))
 
     def starts(self) -> list[float]:
-        """Reads the times at which the trajectories begin; 0 for those of a clock whose numbers are
-        too large to read in a figure."""
+        """Reads the times at which the trajectories begin; 0 for those of a clock."""
         times = (self.main.take([number]).known_times() for number in self.selection)
         starts = [0.0 if time is None or not time.size else float(time[0, 0]) for time in times]
+        # The numbers of a clock are too large to read in a figure.
         return [start if abs(start) <= _CLOCK else 0.0 for start in starts]
 
     def lines(self, starts: Sequence[float] | None = None) -> list[Line]:
-        """Reads the lines of the trajectories, which begin at ``starts``."""
         numbers, starts = self.selection, starts or self.starts()
         if len(numbers) > _MOST:
             what, expected = "too many for one figure", f"at most {_MOST} trajectories"
@@ -169,7 +160,6 @@ class PlotSource:
         return lines
 
     def peaks(self, report: Report) -> Iterator[Peaks]:
-        """Yields the peaks of the trajectories that --episodes picks, without it of all."""
         selection = sorted(parse_selection(self.episodes, len(self.main)))
         for batch in self.batches:
             numbers = [number for number in selection if number < len(batch)]
@@ -206,20 +196,24 @@ class PlotSource:
             time = np.stack([time[starts], time[ends]], 1).reshape(-1)
         elif name == "position" and not part.file.members:
             # The file of a smoothed trajectory has the positions that were recorded.
-            stored, index = (
-                part.companions.dataset(RECORDED_POSITION),
-                int(batch.group_indices[number]),
-            )
+            stored = part.companions.dataset(RECORDED_POSITION)
+            index = int(batch.group_indices[number])
             if stored is not None:
                 recording = part.pick(as_batch(stored)).read_rows(index, index + 1)[0]
                 recording = recording * quantity.factors
+        # Over which step a value holds in the mode that made it: from clique to jerk
+        # a_t − a_{t−1} = dt_t·j_t, except for linear jerks (foh); euler and zoh take an action for
+        # the whole step into its row. A cubic B-spline has one jerk from a knot to the next, which
+        # begins with the row at the knot.
+        attribute = part.companions.attribute
+        options = {option.name: attribute(option.name)[1] for option in CURVE}
         return Line(
             **(vars(quantity) | {"values": values}),
             trajectory=self.main.title(number),
             array=f"{self.label or self.origin.path.name}/{label(batch, name)}",
             time=time,
             time_unit="" if times is None else str(unit),
-            hold=_find_hold(part, quantity.quantity),
+            hold=hold_side(str(attribute("mode")[1]), options, quantity.quantity),
             recording=recording,
             binding_rows=np.any(binding, axis=1),
         )
@@ -239,7 +233,16 @@ class PlotSource:
         if not quantity or batch.holds_rotations or batch.rotations:
             quantity = array_quantity(batch, name)
         factors, unit = units_to_show(batch, name, self.target)
-        if bounds := dof_bounds(batch, self.limits or _stored_limits(batch), units).get(quantity):
+        if (limits := self.limits) is None:
+            # Those that retime keeps with its rows.
+            tables = dict[str, Floats]()
+            for array, stored_rows in batch.arrays.items() if batch.is_output else ():
+                ends = (stored_rows.attributes.get(f"{side}_limit") for side in ("lower", "upper"))
+                sides = [*map(np.asarray, ends)]
+                if all(side.shape == (batch.dofs.count,) for side in sides):
+                    tables[array] = np.stack(sides)
+            limits = Limits(batch.file.path, None, tables)
+        if bounds := dof_bounds(batch, limits, units).get(quantity):
             bounds = replace(bounds, lower=bounds.lower * factors, upper=bounds.upper * factors)
         return Peaks(
             source=self.number,
@@ -258,10 +261,7 @@ def plot_sources(
     labels: str | None = None,
     to: InputUnits = _IN_SI,
 ) -> list[PlotSource]:
-    """Reads the trajectories of every file, called a,b by ``labels``, in units ``to``.
-
-    Raises InputError where one has no rows, UsageError for labels of more or fewer files.
-    """
+    """Reads the trajectories of every file, called a,b by ``labels``, in units ``to``."""
     sources, texts = list[PlotSource](), expand_globs(texts)
     names = [""] * len(texts) if labels is None else [name.strip() for name in labels.split(",")]
     if labels is not None and (len(names) != len(texts) or not all(names)):
@@ -285,11 +285,8 @@ def plot_sources(
 
 
 def read_lines(sources: Sequence[PlotSource], report: Report) -> list[Line]:
-    """Reads the lines of all sources.
-
-    A dof has one number and name in all of them; times are those of the clock that sources share
-    with the first, otherwise they count from their starts.
-    """
+    # A dof has one number and name in all sources; times are those of the clock that they share
+    # with the first, otherwise they count from their starts.
     first, remarks = sources[0], Report()
     starts, shared = [source.starts() for source in sources], False
     for source in sources[1:]:
@@ -310,12 +307,8 @@ def read_lines(sources: Sequence[PlotSource], report: Report) -> list[Line]:
         report.add_notes(Note("drawn on one clock"))
     dofs = _FigureDofs(short_labels(sources), report)
     lines = [x for source, start in zip(sources, starts, strict=True) for x in source.lines(start)]
-    return [replace(line, dofs=dofs.find_names(line)) for line in _mark_commands(lines)]
-
-
-def _mark_commands(lines: Sequence[Line]) -> Iterator[Line]:
-    """Yields lines with the dofs that are commands of others, named without the words for either:
-    cmd_joint_1 and actual_joint_1 are both joint_1, the first one dashed."""
+    # Dofs that are commands of others are dashed, and named without the words for either:
+    # cmd_joint_1 and actual_joint_1 are both joint_1.
     parts = list[list[tuple[tuple[str, object], bool, str]]]()
     for line in lines:
         names = [name for _, name in line.dofs]
@@ -327,15 +320,15 @@ def _mark_commands(lines: Sequence[Line]) -> Iterator[Line]:
         commands = [re.search(f"(?i){_COMMAND}", text) is not None for text in texts]
         parts.append(list(zip(keys, commands, stems, strict=True)))
     sides = {(key, command) for part in parts for key, command, _ in part}
-    for line, part in zip(lines, parts, strict=True):
+    for i, (line, part) in enumerate(zip(lines, parts, strict=True)):
         # Only a dof of which the figure has both sides loses its words.
         both = [{(key, True), (key, False)} <= sides for key, *_ in part]
-        dofs = [
-            (number, stem if pair else name)
-            for (number, name), (*_, stem), pair in zip(line.dofs, part, both, strict=True)
-        ]
+        pairs = zip(line.dofs, part, both, strict=True)
+        stripped = [(n, stem if pair else name) for (n, name), (*_, stem), pair in pairs]
         indices = [k for k, (_, command, _) in enumerate(part) if command and both[k]]
-        yield replace(line, dofs=dofs, commands=indices)
+        line = replace(line, dofs=stripped, commands=indices)
+        lines[i] = replace(line, dofs=dofs.find_names(line))
+    return lines
 
 
 class _FigureDofs:
@@ -347,10 +340,7 @@ class _FigureDofs:
         self._lines: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
 
     def find_names(self, line: Line) -> list[tuple[int, str]]:
-        """Finds the numbers and names of the dofs of a line in the figure.
-
-        Raises InputError where only one of two sources of the same quantity has names.
-        """
+        """Finds the numbers and names of the dofs of a line in the figure."""
         key = line.source, line.quantity, *line.dofs
         if key in self._lines:
             return self._lines[key]
@@ -379,7 +369,6 @@ class _FigureDofs:
 
 
 def require_bounds(drawn: Sequence[Peaks], limits: Path) -> None:
-    """Raises InputError where no quantity that is drawn has a limit."""
     if all(member.bounds is None for member in drawn):
         expected = f"limits of {', '.join(dict.fromkeys(member.quantity for member in drawn))}"
         hint = "leave --limits out, or plot what trajcli differentiate makes of positions"
@@ -392,28 +381,6 @@ def _drawable(values: Array) -> Array:
     return np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
 
 
-def _stored_limits(batch: Recording) -> Limits:
-    """Reads the limits that retime keeps with its rows."""
-    tables = dict[str, Floats]()
-    for name, array in batch.arrays.items() if batch.is_output else ():
-        sides = [np.asarray(array.attributes.get(f"{side}_limit")) for side in ("lower", "upper")]
-        if all(side.shape == (batch.dofs.count,) for side in sides):
-            tables[name] = np.stack(sides)
-    return Limits(batch.file.path, None, tables)
-
-
-def _find_hold(part: Recording, quantity: str) -> str:
-    """Finds over which step a value of a quantity holds in the mode that made it.
-
-    From clique to jerk a_t − a_{t−1} = dt_t·j_t, except for linear jerks (foh); euler and zoh take
-    an action for the whole step into its row. A cubic B-spline has one jerk from a knot to the
-    next, which begins with the row at the knot.
-    """
-    stated = part.companions.attribute
-    options = {name: stated(name)[1] for name in (option.name for option in CURVE)}
-    return hold_side(str(stated("mode")[1]), options, quantity)
-
-
 def panels(drawn: Sequence[Any]) -> dict[str, list[Any]]:
     """Groups what is drawn by quantity: position to jerk, then all others."""
     quantities = dict.fromkeys([*QUANTITIES, *(member.quantity for member in drawn)])
@@ -422,11 +389,9 @@ def panels(drawn: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def line_panels(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line], set[int]]]:
-    """Yields a panel for each quantity: its lines, and the numbers of the dofs that are shown.
+    """Yields a panel for each quantity: its lines, and the numbers of the dofs that are shown."""
 
-    A panel follows for each dof that switches between two values, as a gripper does.
-    """
-
+    # A panel follows for each dof that switches between two values, as a gripper does.
     def switches(values: Array) -> bool:
         known = values[np.isfinite(values)]
         # An encoder at rest also has two values, but goes between them in most rows.

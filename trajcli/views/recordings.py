@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +14,7 @@ from trajcli.errors import InputError, UsageError, join_names, raise_if_any
 from trajcli.files.clock import exact_seconds
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files, clock_from_options
-from trajcli.files.quantities import QUANTITIES, ROTATIONS, derivative_order, derive_unit, rate_name
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, derivative_order, derive_unit
 from trajcli.files.reader import assign_times, dof_faults, no_time, read_recordings, require_stamps
 from trajcli.files.reading import Repair
 from trajcli.files.recording import SEVERAL, Array, Recording, join, mask_numbers, without_rotations
@@ -45,15 +45,11 @@ GAP = 4.0
 
 @dataclass(frozen=True)
 class PairedTimes:
-    """Times of the rows of two sources, on the clock that they share or, without one, from their
-    starts.
+    """Times of the rows of two sources, on the clock that they share or from their starts.
 
-    Attributes:
-        start_offsets: by how many seconds each trajectory of ``second`` begins later [n]; 0 where
-            times count from the starts.
-        shared_clock: whether both sources have stamps of one clock.
-        remark: why they do not share a clock, where one source has stamps.
-        slack: by how many seconds rounding may separate two stamps of the same time.
+    start_offsets: by how many seconds each trajectory of ``second`` begins later [n]; 0 from the
+    starts. remark: why they do not share a clock, where one source has stamps. slack: by how many
+    seconds rounding may separate two stamps of the same time.
     """
 
     first: Recording
@@ -73,10 +69,7 @@ class PairedTimes:
         return all(len(a) == len(b) and (abs(a - b) <= self.tolerance(a)).all() for a, b in pairs)
 
     def read_times(self, k: int) -> tuple[Floats, Floats]:
-        """Reads the times [T] of the k-th trajectories, counted from the first row of the first.
-
-        Raises InputError for times that are unknown or do not increase.
-        """
+        """Reads the times [T] of the k-th trajectories, counted from the first row of the first."""
         first, second = (_elapsed(side, k) for side in (self.first, self.second))
         return first, second + self.start_offsets[k]
 
@@ -85,8 +78,7 @@ class PairedTimes:
         return self.slack + _SAME_TIME * float(times[-1] - times[0]) / len(times)
 
     def overlap(self, clocks: Sequence[Floats]) -> list[Integers]:
-        """Finds the rows of two trajectories, given their times, at which the other has values:
-        within its time, and in none of its gaps."""
+        """Finds the rows of two trajectories that are within the time and no gap of the other."""
         tolerance, rows = self.tolerance(clocks[0]), list[Integers]()
         for clock, other in zip(clocks, clocks[::-1], strict=True):
             indices = np.flatnonzero(
@@ -103,11 +95,7 @@ class PairedTimes:
 
 
 def paired_times(first: Recording, second: Recording) -> PairedTimes:
-    """Pairs the rows of two sources by their times.
-
-    They share a clock where the stamps of both do not begin at 0, and overlap. Raises InputError
-    for times that are not known.
-    """
+    # They share a clock where the stamps of both do not begin at 0, and overlap.
     starts, slack = list[list[Fraction]](), 0.0
     for side in (first, second):
         if side.clock is not None and side.clock.contradiction is not None:
@@ -134,7 +122,7 @@ def paired_times(first: Recording, second: Recording) -> PairedTimes:
 def interpolate(
     times: Floats, stamps: Floats, values: Array, tolerance: float
 ) -> tuple[Array, bool]:
-    """Interpolates values [T, D] linearly at times within their ``stamps`` [T].
+    """Interpolates values [T, D] linearly at times within their ``stamps`` [T], if not on rows.
 
     Times within ``tolerance`` of a row take that row exactly, in its own type. Returns also whether
     any time lies between rows.
@@ -162,10 +150,8 @@ def _elapsed(recording: Recording, k: int) -> Floats:
 
 
 def one_sided_rows(recording: Recording) -> int:
-    """Counts the rows at each end around which mode savgol had no full window.
-
-    Their derivatives are several times as far off as others, and do not count as peaks.
-    """
+    """Counts the rows at each end around which mode savgol had no full window."""
+    # Their derivatives are several times as far off as others, and do not count as peaks.
     mode, window = map(recording.file.attributes().get, ("mode", "window"))
     if str(mode) != "savgol":
         return 0
@@ -185,7 +171,6 @@ def one_sided_rows(recording: Recording) -> int:
 
 
 def first_part(recording: Recording) -> Recording:
-    """Picks the trajectories of the first group that can be used."""
     return next((part for part in recording.members if part.fault is None), recording.members[0])
 
 
@@ -216,12 +201,9 @@ def array_quantity(recording: Recording, name: str) -> str:
 def find_quantities(
     recording: Recording, default: str = "position"
 ) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Finds the array of each quantity; returns these, the units of all, and notes.
-
-    The name of an array or the mode of its file tells the quantity. Where neither does, its unit
-    or, where SOURCE names the array, a name like qvel tells, and without these it is ``default``; a
-    note says so. Unknown units are "".
-    """
+    """Finds the array of each quantity; returns these, the units of all, and notes."""
+    # The name of an array or the mode of its file tells the quantity. Where neither does, its unit
+    # or, where SOURCE names the array, a name like qvel tells, and without these it is ``default``.
     first = next(iter(recording.arrays))
     known = {array_quantity(recording, name): name for name in recording.arrays}
     stored = {name: known[name] for name in QUANTITIES if name in known}
@@ -246,12 +228,9 @@ def find_quantities(
 
 
 def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floats, str]:
-    """Returns factors [1 or D] from an array in SI to the units of --to-units, and these as text.
-
-    As many units as dofs are those of the dofs, in their order. Otherwise each dof takes the unit
-    that measures the same as its own, and keeps its own where there is none. Raises UsageError for
-    dofs in no known unit, and where nothing can be converted.
-    """
+    """Returns factors [1 or D] from an array in SI to the units of --to-units, and these."""
+    # As many units as dofs are those of the dofs, in their order. Otherwise each dof takes the unit
+    # that measures the same as its own, and keeps its own where there is none.
     count, stated, targets = recording.shape[2], recording.unit(name) or "", to.positions
     if to.time is not None and recording.clock is None:
         found = str(first_part(recording).where)
@@ -294,30 +273,13 @@ def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floa
     return per_si(shown), unit_text(shown)
 
 
-def companion_array(recording: Recording, quantity: str) -> str:
-    """Finds an array in the group of the first one whose name tells this quantity, for as many
-    dofs; "" without any."""
-    array = array_path(recording.group, recording, next(iter(recording.arrays)))
-    folder, count = array.rpartition("/")[0], recording.dofs.count
-    for name in recording.file.children(folder):
-        other = rate_name(name) == quantity and f"{folder}/{name}".lstrip("/") != array
-        stored = recording.file.get(f"{folder}/{name}") if other else None
-        if stored is not None and stored.numeric and stored.shape[-1:] == (count,):
-            return name
-    return ""
-
-
 def dof_bounds(recording: Recording, limits: Limits, units: Mapping[str, str]) -> dict[str, Bounds]:
-    """Looks up the limits of the dofs by quantity, in the ``units`` of the arrays."""
     itemsize = min(dataset.precision.itemsize for dataset in recording.arrays.values())
     return limits.bounds(recording.dof_labels, itemsize, units, recording.dofs)
 
 
 def sample(recording: Recording, budget: int) -> Iterator[Recording]:
-    """Yields blocks of about ``budget`` bytes in all, evenly spread over the trajectories.
-
-    Of trajectories too long for that, only some rows are read.
-    """
+    """Yields blocks of about ``budget`` bytes in all, evenly spread over the trajectories."""
     rows, row_bytes = recording.rows, recording.row_bytes * len(recording.arrays)
     length = max(1, budget // _SAMPLE_BLOCKS // row_bytes)
     length -= length % rows if length > rows else 0
@@ -327,6 +289,7 @@ def sample(recording: Recording, budget: int) -> Iterator[Recording]:
         if length >= rows:
             yield from recording.take(slice(k, k + length // rows)).blocks()
             continue
+        # Of trajectories too long for that, only some rows are read.
         trajectory = recording.take([k])
         part = min(length, trajectory.rows)
         start = min(row, trajectory.rows - part)
@@ -353,9 +316,7 @@ def read_batches(
 ) -> list[Recording]:
     """Reads the trajectories that sources name, in batches of the same arrays and dofs.
 
-    Parameters:
-        as_stored: keeps the units of the files, unless --units says others.
-        repair: what is repaired in recordings first.
+    as_stored: keeps the units of the files, unless --units says others.
     """
     recordings, report = read_recordings(files, sources, as_stored), files.report
     # Groups whose names differ only in numbers hold trajectories of one batch. Groups of other
@@ -389,21 +350,9 @@ def read_batches(
     return [join(members) for members in batches]
 
 
-def main_batch(candidates: Sequence[Recording]) -> Recording | None:
-    """Picks the first of the trajectories with the most arrays; None without any."""
-    return max(candidates, key=lambda batch: len(batch.arrays), default=None)
-
-
 def other_arrays(main: Recording, candidates: Sequence[Recording]) -> list[Recording]:
-    """Finds the batches that hold other arrays of the same trajectories: a file may have positions,
-    orientations and angular rates of one motion."""
-    where = locations(main)
-    return [batch for batch in candidates if batch is not main and locations(batch) == where]
-
-
-def first_labels(batches: Iterable[Recording]) -> list[str]:
-    """Names the first array of each batch, for messages."""
-    return [label(batch, next(iter(batch.arrays))) for batch in batches]
+    """Finds the batches that hold other arrays of the same trajectories, such as orientations."""
+    return [x for x in candidates if x is not main and locations(x) == locations(main)]
 
 
 def locations(batch: Recording) -> list[tuple[Path, str, str, tuple[int, ...]]]:
@@ -412,14 +361,10 @@ def locations(batch: Recording) -> list[tuple[Path, str, str, tuple[int, ...]]]:
 
 
 def whole_batch(candidates: Sequence[Recording]) -> tuple[Recording | None, list[Recording]]:
-    """Joins the trajectories with the most arrays; returns also the batches of other arrays.
-
-    Raises InputError where trajectories would be left out, since they have other dofs, or other
-    arrays in groups of the same names.
-    """
-    main = main_batch(candidates)
-    if main is None:
+    """Joins the trajectories with the most arrays; returns also the batches of other arrays."""
+    if not candidates:
         return None, []
+    main = max(candidates, key=lambda batch: len(batch.arrays))
     arrays = list(main.arrays)
     same = [batch for batch in candidates if list(batch.arrays) == arrays]
     others = [batch for batch in candidates if batch not in same]

@@ -27,7 +27,6 @@ from trajcli.views._statistics import orientations, read_blocks
 from trajcli.views.recordings import (
     dof_bounds,
     find_quantities,
-    first_labels,
     first_part,
     label,
     one_sided_rows,
@@ -65,13 +64,9 @@ class Condition(NamedTuple):
 class ScoreTable:
     """Scores [n] by name, NaN where there is none, of the trajectories ``names`` [n].
 
-    Attributes:
-        rows: how many rows the shortest and the longest trajectory have.
-        numbers: those that --episodes takes [n].
-        notes: what was derived from other arrays, and what is not known.
-        rounding: by how much the rounding of positions and times may move a score.
-        unscored: the arrays and limits that were not used.
-        matched: which limit each dof has.
+    rows: how many rows the shortest and the longest trajectory have. numbers: those that --episodes
+    takes [n]. rounding: by how much the rounding of positions and times may move a score.
+    unscored: the arrays and limits that were not used. matched: which limit each dof has.
     """
 
     label: str
@@ -117,9 +112,8 @@ class ScoreTable:
         return order[failing[order]]
 
     def outliers(self) -> dict[str, list[int]]:
-        """Finds by score the numbers of trajectories that lie further than 1.5 interquartile ranges
-        beyond the quartiles (J. Tukey, "Exploratory Data Analysis", 1977), and further than
-        rounding explains."""
+        """Finds by score the numbers of trajectories far beyond the quartiles and any rounding."""
+        # J. Tukey, "Exploratory Data Analysis", 1977: by 1.5 interquartile ranges and more.
         outliers: dict[str, list[int]] = {}
         for name, values in self.scores.items():
             known = values[np.isfinite(values)]
@@ -136,8 +130,7 @@ class ScoreTable:
         return outliers
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """Computes the least, median and largest of each score, with its unit and how many
-        trajectories have none."""
+        """Computes the least, median and largest of each score, and how often there is none."""
         lines: dict[str, dict[str, Any]] = {}
         for name, values in self.scores.items():
             known = np.flatnonzero(np.isfinite(values))
@@ -150,7 +143,6 @@ class ScoreTable:
         return lines
 
     def lines(self, sort: str | None) -> Iterator[dict[str, Any]]:
-        """Yields a row per trajectory, for JSON and CSV."""
         for i in self.order(sort).tolist():
             yield {"trajectory": self.names[i], **{n: v[i].item() for n, v in self.scores.items()}}
 
@@ -160,7 +152,6 @@ NOTHING = ScoreTable("", (), {}, {}, (0, 0), (), ())
 
 
 def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Condition]:
-    """Parses --fail and checks --sort; raises UsageError for other conditions and scores."""
     conditions, faults, scores = list[Condition](), list[Fault](), ", ".join(UNITS)
     for text in dict.fromkeys(texts):
         match = _CONDITION.fullmatch(text.strip())
@@ -180,14 +171,9 @@ def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Cond
 class BlockScores:
     """Scores trajectories block by block.
 
-    Attributes:
-        stored, bounds: the array, and the limits, of each quantity.
-        turning: orientations of the same trajectories.
-        ends: rows at both ends whose derivatives do not count.
-        still: the speed of standstill; None: a share of the peak.
-        parts, numbers: the scores of each block, and the numbers of its trajectories.
-        noise: by how much the rounding of positions and times may move a jerk derived from them.
-        extremes: the least and the largest value of each trajectory, block by block.
+    turning: orientations of the same trajectories. ends: rows at both ends whose derivatives do not
+    count. still: the speed of standstill; None: a share of the peak. noise: by how much the
+    rounding of positions and times may move a jerk derived from them.
     """
 
     batch: Recording
@@ -226,8 +212,7 @@ class BlockScores:
             self.noise.append(3 * size / float(np.median(np.diff(times))) ** 3)
 
     def join(self, numbers: Integers) -> tuple[Integers, Scores]:
-        """Joins the scores of all trajectories in the order of ``numbers``, without those that
-        could not be scored; returns the numbers of the others, too."""
+        """Joins the scores of all scored trajectories in the order of ``numbers``, with these."""
         scores = {n: np.concatenate([part[n] for part in self.parts]) for n in self.parts[0]}
         if self.batch.free_dofs:
             scores["saturation"] = saturation(np.concatenate(self.extremes, axis=1))
@@ -248,11 +233,8 @@ def score_source(
 
     left_out: takes the faults of trajectories that cannot be scored. still: the speed up to which
     they stand still.
-
-    Raises InputError where there are no trajectories, or no time step.
     """
-    batches = read_batches(files, [source])
-    batch, others = whole_batch(batches)
+    batch, others = whole_batch(read_batches(files, [source]))
     numbers = np.asarray(
         parse_selection(files.reading.episodes, 0 if batch is None else len(batch))
     )
@@ -267,7 +249,7 @@ def score_source(
     turning = next((other for other in candidates if other.rotations), None)
     if turning is not None and batch.holds_rotations:
         batch = turning
-    unscored = first_labels(other for other in others if other is not turning)
+    unscored = [label(x, next(iter(x.arrays))) for x in others if x is not turning]
     named = "; FILE:DATASET names one" if unscored else ""
     first_part(batch).require_rotations()
     free = batch.free_dofs
@@ -286,9 +268,17 @@ def score_source(
         notes.append(f"jerk and limit_share without {rows}")
     bounds, matched = dict[str, tuple[Floats, Floats]](), list[dict[str, Any]]()
     if limits is not None:
-        bounds, remarks, skipped = _score_limits(batch, limits, units, stored)
-        matched = limits.matched(batch.dof_labels, batch.dofs) if free else []
-        notes += remarks
+        for name, table in dof_bounds(batch, limits, units).items():
+            bounds[name] = table.lower[free], table.upper[free]
+            if name in stored:
+                texts = limits.unit_remarks(name, batch.units.get(stored[name]))
+                notes += [f"{name} limits: {text}" for text in texts]
+        if free:
+            matched = limits.matched(batch.dof_labels, batch.dofs)
+            notes += limits.remarks(batch.dof_labels, batch.dofs)
+        # All derivatives of positions are scored; of other quantities, only they themselves.
+        scored = QUANTITIES if "position" in stored else stored
+        skipped = [*(name for name in limits.tables if name not in scored), *limits.turns]
         unscored += [f"limits of {name}" for name in skipped]
     if unscored:
         notes.append(f"not scored: {', '.join(unscored)}{named}")
@@ -302,7 +292,14 @@ def score_source(
         raise InputError(*(left_out or {}).values())
     numbers, known = scores.join(numbers)
     lengths = batch.lengths[numbers]
-    notes += _absence_notes(known, len(numbers))
+    if speedless := int(np.isnan(known.get("still", np.zeros(1))).sum()):
+        why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
+        notes.append(f"without a speed: {speedless} of {len(numbers)}; {why}")
+    # A trajectory that stands still has no spectrum to be without.
+    moved = np.isnan(known.get("sparc", np.zeros(1))) & (known.get("still", np.ones(1)) < 1)
+    if moved.any():
+        why = "NaN, too short for any frequency from 0 to 10 Hz"
+        notes.append(f"without sparc: {moved.sum()} of {len(numbers)}; {why}")
     jerk = max(scores.noise, default=0.0)
     return ScoreTable(
         label=label(batch, next(iter(stored.values()))),
@@ -321,37 +318,6 @@ def score_source(
         },
         unscored=unscored,
     )
-
-
-def _score_limits(
-    batch: Recording, limits: Limits, units: Mapping[str, str], stored: Mapping[str, str]
-) -> tuple[dict[str, tuple[Floats, Floats]], list[str], list[str]]:
-    """Finds the limits of each quantity; returns also remarks on them, and the names of limits that
-    no score uses."""
-    bounds, remarks, free = dict[str, tuple[Floats, Floats]](), list[str](), batch.free_dofs
-    for name, table in dof_bounds(batch, limits, units).items():
-        bounds[name] = table.lower[free], table.upper[free]
-        if name in stored:
-            texts = limits.unit_remarks(name, batch.units.get(stored[name]))
-            remarks += [f"{name} limits: {text}" for text in texts]
-    remarks += limits.remarks(batch.dof_labels, batch.dofs) if free else []
-    # All derivatives of positions are scored; of other quantities, only they themselves.
-    names = QUANTITIES if "position" in stored else stored
-    return bounds, remarks, [*(x for x in limits.tables if x not in names), *limits.turns]
-
-
-def _absence_notes(scores: Scores, count: int) -> list[str]:
-    """Tells of how many of ``count`` trajectories a score is not known, and why."""
-    notes = []
-    if absent := int(np.isnan(scores.get("still", np.zeros(1))).sum()):
-        why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
-        notes.append(f"without a speed: {absent} of {count}; {why}")
-    # A trajectory that stands still has no spectrum to be without.
-    moved = np.isnan(scores.get("sparc", np.zeros(1))) & (scores.get("still", np.ones(1)) < 1)
-    if moved.any():
-        why = "NaN, too short for any frequency from 0 to 10 Hz"
-        notes.append(f"without sparc: {moved.sum()} of {count}; {why}")
-    return notes
 
 
 def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
@@ -373,10 +339,8 @@ def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
 
 
 def comparison(tables: Mapping[str, ScoreTable]) -> RenderableType:
-    """Tabulates the medians of the scores of several files, side by side."""
-    names = dict.fromkeys(name for table in tables.values() for name in table.scores)
     lines = []
-    for name in names:
+    for name in dict.fromkeys(name for table in tables.values() for name in table.scores):
         medians = (table.summary().get(name, {}).get("median") for table in tables.values())
         heading = next(t.heading(name) for t in tables.values() if name in t.scores)
         lines.append([heading, *map(number, medians)])
@@ -386,7 +350,6 @@ def comparison(tables: Mapping[str, ScoreTable]) -> RenderableType:
 def report(
     table: ScoreTable, conditions: Sequence[Condition], sort: str | None, verbose: bool
 ) -> Iterator[RenderableType]:
-    """Yields the summary, with ``sort`` or ``verbose`` a row per trajectory, and failures."""
     from rich.text import Text
 
     count, (least, most) = len(table.names), table.rows

@@ -26,7 +26,6 @@ class TableForm:
     stamps: bool = False
 
     def require(self, out: Path) -> None:
-        """Raises UsageError for a form where OUT is no CSV, and for one that contradicts itself."""
         # OUT may be "-", which has no ending.
         if self != TableForm() and out.suffix.lower() not in ("", ".csv"):
             words = [name for name in vars(self) if getattr(self, name) != getattr(TableForm, name)]
@@ -37,8 +36,7 @@ class TableForm:
             raise UsageError(what, where="--decimal", expected=expected, hint="--separator ';'")
 
     def column_indices(self, heads: Sequence[str]) -> list[int]:
-        """Finds the columns that are written, given all headings without units: those that the form
-        names, behind the names of several trajectories. Raises UsageError for unknown ones."""
+        """Finds the columns that are written, given all headings without units."""
         first, indices = int(heads[0] == "trajectory"), list[int]()
         for name in self.columns:
             # A name is a whole heading, or either side of its slash: position, or joint_1.

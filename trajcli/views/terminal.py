@@ -10,7 +10,6 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.kernels.program import Floats
 
@@ -34,12 +33,8 @@ class TextTable:
     """A table of texts that fits the terminal without breaking a name.
 
     Where it is too wide, texts wrap at spaces, then the columns ``spare`` are left out, then names
-    wrap after a slash, and finally they are cut in the middle.
-
-    Parameters:
-        headings: the names of the columns; "> min" heads a column of numbers, which never wrap.
-        rows: the cells of each row, which may be fewer than the headings.
-        spare: headings of columns that may be left out, the first of these first.
+    wrap after a slash, and finally they are cut in the middle. A heading like "> min" is that of
+    numbers, which never wrap; rows may have fewer cells than the headings.
     """
 
     def __init__(
@@ -118,19 +113,17 @@ def number(value: float | None) -> str:
 
 @lru_cache(1024)
 def spreadsheet_text(name: str) -> str:
-    """Makes a name that a spreadsheet reads as text and a terminal shows as it is.
-
-    A name that begins with = + - or @ would be a formula, and gets an apostrophe before it.
-    """
+    """Makes a name that a spreadsheet reads as text and a terminal shows as it is."""
     text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
+    # A name that begins with these would be a formula.
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def shortened(text: str, length: int) -> str:
-    """Cuts a text in the middle to ``length`` letters, two thirds of them at the end, which tells
-    names apart more often than the beginning does."""
+    """Cuts a text in the middle to ``length`` letters."""
     if len(text) <= length:
         return text
+    # The end, which has two thirds of the letters, tells names apart more often than the beginning.
     begin = (length - 1) // 3
     return f"{text[:begin]}…{text[len(text) - (length - 1 - begin) :]}"
 
@@ -146,10 +139,7 @@ class Chart:
 
 
 def figure(charts: Sequence[Chart], names: Sequence[str], console: Console) -> RenderableType:
-    """Arranges charts of braille dots, two side by side on a wide terminal.
-
-    ``names`` [D] are those of the dofs, for the legend above.
-    """
+    """Arranges charts of braille dots, two side by side on a wide terminal, under a legend."""
     from rich.columns import Columns
     from rich.console import Group
     from rich.text import Text
@@ -173,7 +163,27 @@ def draw(chart: Chart, width: int) -> list[Text]:
     # Each letter has 4 × 2 dots, and one colour: that of the dof drawn last.
     bits, owner = (np.zeros((_HEIGHT, across), np.int64) for _ in range(2))
     for dof, values in enumerate(chart.values.T):
-        dots = _dots(chart.time, values, low, high, 2 * across, 4 * _HEIGHT)
+        # In each column of dots the line goes from its least to its largest value.
+        good = (np.abs(values, dtype=np.float64) < LARGEST) & np.isfinite(chart.time)
+        least, most = np.full(2 * across, np.inf), np.full(2 * across, -np.inf)
+        if good.any():
+            x, y = chart.time[good], values[good]
+            # The columns of dots divide the time evenly.
+            edges = np.linspace(x[0], x[-1] if x[-1] > x[0] else x[0] + 1.0, 2 * across + 1)
+            column = np.clip(np.searchsorted(edges, x, "right") - 1, 0, 2 * across - 1)
+            np.minimum.at(least, column, y)
+            np.maximum.at(most, column, y)
+            # Between rows a line is straight; where a row is NaN it is interrupted.
+            if len(x) > 1:
+                heights = np.interp(edges, chart.time, np.where(good, values, np.nan))
+                least = np.fmin(least, np.fmin(heights[:-1], heights[1:]))
+                most = np.fmax(most, np.fmax(heights[:-1], heights[1:]))
+        drawn = np.isfinite(least) & np.isfinite(most)
+        scale = (4 * _HEIGHT - 1) / (high - low)
+        top = np.rint(np.where(drawn, high - most, 0.0) * scale)
+        bottom = np.rint(np.where(drawn, high - least, -1.0) * scale)
+        rows = np.arange(4 * _HEIGHT)[:, None]
+        dots = (rows >= top) & (rows <= bottom) & drawn
         cells = dots.reshape(_HEIGHT, 4, across, 2).swapaxes(1, 2)
         bits |= (cells * _DOTS).sum(axis=(2, 3))
         owner[cells.any(axis=(2, 3))] = dof
@@ -202,32 +212,6 @@ def value_range(values: Floats) -> tuple[float, float]:
         room = 0.5 * abs(high) or 1.0
         return low - room, high + room
     return low, high
-
-
-def _dots(
-    time: Floats, values: Floats, low: float, high: float, wide: int, tall: int
-) -> npt.NDArray[np.bool_]:
-    """Draws a line as dots [tall, wide], in each column from its least to its largest value."""
-    good = (np.abs(values, dtype=np.float64) < LARGEST) & np.isfinite(time)
-    least, most = np.full(wide, np.inf), np.full(wide, -np.inf)
-    if good.any():
-        x, y = time[good], values[good]
-        # The columns of dots divide the time evenly.
-        edges = np.linspace(x[0], x[-1] if x[-1] > x[0] else x[0] + 1.0, wide + 1)
-        column = np.clip(np.searchsorted(edges, x, "right") - 1, 0, wide - 1)
-        np.minimum.at(least, column, y)
-        np.maximum.at(most, column, y)
-        # Between rows a line is straight; where a row is NaN it is interrupted.
-        if len(x) > 1:
-            heights = np.interp(edges, time, np.where(good, values, np.nan))
-            least = np.fmin(least, np.fmin(heights[:-1], heights[1:]))
-            most = np.fmax(most, np.fmax(heights[:-1], heights[1:]))
-    drawn = np.isfinite(least) & np.isfinite(most)
-    scale = (tall - 1) / (high - low)
-    top = np.rint(np.where(drawn, high - most, 0.0) * scale)
-    bottom = np.rint(np.where(drawn, high - least, -1.0) * scale)
-    rows = np.arange(tall)[:, None]
-    return np.asarray((rows >= top) & (rows <= bottom) & drawn)
 
 
 def _style(dof: int) -> str:
