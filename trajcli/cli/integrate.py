@@ -48,10 +48,7 @@ def integrate(console: Console, mode: options.Mode = None, **typed: Any) -> int:
 def run_request(
     console: Console, kind: "type[Request]", typed: dict[str, Any], **fields: Any
 ) -> int:
-    """Runs a request, prints its plan and its result, and returns the exit code.
-
-    typed: the options that integrate and differentiate share. fields: the others of the request.
-    """
+    """Runs a request, prints its plan and its result, and returns the exit code."""
     from trajcli.jobs.request import parse_shard
     from trajcli.jobs.run import run
 

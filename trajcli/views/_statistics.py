@@ -85,16 +85,14 @@ def read_blocks(
     summaries: Iterable[Summary],
     faults: dict[str, Fault] | None = None,
 ) -> None:
-    """Reads the named arrays of every block once, and adds them to all summaries.
-
-    faults: takes the faults of unreadable trajectories, by name; without it they are raised.
-    """
+    """Reads the named arrays of every block once, and adds them to all summaries."""
     for block in blocks:
         try:
             values = {name: block.arrays[name].read() for name in names}
             for summary in summaries:
                 summary.add_block(values, block)
         except InputError as error:
+            # Unreadable trajectories are faults by name where these are collected.
             if faults is None:
                 raise
             if len(block) > 1:
@@ -139,10 +137,7 @@ class Statistics:
         self, arrays: Mapping[str, Array], block: Recording | None = None,
         delays: Array | None = None,
     ) -> None:  # fmt: skip
-        """Adds the array of its name; without trajectories only range, NaN and Inf count.
-
-        delays: by how many seconds values [b, T − 1, D] of the steps are later than their rows.
-        """
+        """Adds the array of its name; without trajectories only range, NaN and Inf count."""
         values = arrays[self.name]
         if not values.size:
             return

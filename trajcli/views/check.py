@@ -314,10 +314,8 @@ def place_text(batch: Recording, failure: Failure, dof: str = "") -> str:
 def recompute_finding(
     name: str, values: int, differing: int, beyond: int, excess: float, at: Sequence[int]
 ) -> Finding:
-    """Builds the finding of a variable that was computed again.
-
-    beyond: how many values differ by more than rounding, by up to ``excess`` times that.
-    """
+    """Builds the finding of a variable that was computed again."""
+    # Values beyond rounding fail; the worst differs by ``excess`` times that.
     if beyond:
         index = dict(zip(("trajectory", "row", "dof"), at, strict=False))
         where = ", ".join(f"{axis} {i}" for axis, i in index.items())
@@ -685,11 +683,7 @@ class LimitCheck:
 def compare_velocities(
     batch: Recording, numbers: Sequence[int], others: Recording, positions: str
 ) -> Finding:
-    """Compares velocities with the five-point differences of ``others``, called ``positions``.
-
-    The facts of the finding have, per dof, the RMS of the difference as a share of the RMS of the
-    differences, and the factor, delay and rate that fit best.
-    """
+    """Compares velocities with the five-point differences of ``others``, called ``positions``."""
     shapes = [[part.shape for part in side.members] for side in (batch, others)]
     if any(0 in shape for shape in shapes[0]):
         what, expected, found = "nothing to compare", "rows and dofs", "an empty array"
@@ -749,10 +743,7 @@ def _fit_velocities(
     batch: Recording, velocity: str, numbers: Sequence[int], others: Recording, pairs: DofPairs,
     times: PairedTimes | None,
 ) -> tuple[VelocityFit, int, float]:  # fmt: skip
-    """Fits velocities by the derivatives of the positions of ``others``, block by block.
-
-    Returns also how many rows and seconds of both were paired by time.
-    """
+    """Fits velocities by the derivatives of the positions of ``others``, block by block."""
     position = "position" if "position" in others.arrays else next(iter(others.arrays))
     fit, rows, seconds = VelocityFit(len(pairs.first), int(np.median(batch.lengths))), 0, 0.0
     # Trajectories that are paired by time have rows of their own, and are read one by one.

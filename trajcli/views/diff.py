@@ -345,10 +345,7 @@ def compare(
     report: Report,
     always: bool = False,
 ) -> Iterator[Difference]:
-    """Compares the datasets of the same name, in the order of the first source.
-
-    always: measures how b follows a also where they do not differ.
-    """
+    """Compares the datasets of the same name, in the order of the first source."""
     # A single pair is compared whatever the names.
     if len(first) == len(second) == 1:
         second = dict(zip(first, second.values(), strict=True))
@@ -575,10 +572,7 @@ def report(
     tracked: Sequence[Mapping[str, Any]] = (),
     verdict: str | None = None,
 ) -> Iterator[RenderableType]:
-    """Yields what differs and by how much, and how b follows a.
-
-    verdict: what a gate says, "" where it is passed.
-    """
+    """Yields what differs and by how much, and how b follows a; ``verdict`` is a gate's."""
     from rich.text import Text
 
     yield Text(f"a: {sources[0]}\nb: {sources[1]}\n")

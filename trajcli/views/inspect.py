@@ -65,11 +65,7 @@ _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
 def inspect_source(
     files: Files, text: str, full: bool = False
 ) -> tuple[dict[str, Any], list[Chart], Sequence[str]]:
-    """Inspects a file, a folder of them, or the datasets that a source names.
-
-    Returns a report of plain values, which lists unreadable datasets with the reason, and the
-    charts and the names of the dofs of one trajectory.
-    """
+    """Inspects a file, a folder or datasets; returns a report, charts and the names of dofs."""
     source, episodes = parse_source(text), files.reading.episodes
     members = expand_files(source)
     unread = unreadable_files(files, members)

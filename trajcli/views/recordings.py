@@ -122,11 +122,8 @@ def paired_times(first: Recording, second: Recording) -> PairedTimes:
 def interpolate(
     times: Floats, stamps: Floats, values: Array, tolerance: float
 ) -> tuple[Array, bool]:
-    """Interpolates values [T, D] linearly at times within their ``stamps`` [T], if not on rows.
-
-    Times within ``tolerance`` of a row take that row exactly, in its own type. Returns also whether
-    any time lies between rows.
-    """
+    """Interpolates values [T, D] linearly at times within their ``stamps`` [T], except on rows."""
+    # Times within the tolerance of a row take that row exactly, in its own type.
     after = np.clip(np.searchsorted(stamps, times), 1, max(len(stamps) - 1, 1)) % len(stamps)
     nearest = np.where(times - stamps[after - 1] < stamps[after] - times, after - 1, after)
     exact = np.abs(times - stamps[nearest]) <= tolerance
@@ -314,10 +311,7 @@ def expand_globs(texts: Sequence[str]) -> list[str]:
 def read_batches(
     files: Files, sources: Sequence[str], as_stored: bool = False, repair: Repair | None = None
 ) -> list[Recording]:
-    """Reads the trajectories that sources name, in batches of the same arrays and dofs.
-
-    as_stored: keeps the units of the files, unless --units says others.
-    """
+    """Reads the trajectories that sources name, in batches of the same arrays and dofs."""
     recordings, report = read_recordings(files, sources, as_stored), files.report
     # Groups whose names differ only in numbers hold trajectories of one batch. Groups of other
     # names (actions, and reference/position) hold other arrays of the same trajectories, except in

@@ -229,11 +229,7 @@ def score_source(
     left_out: dict[str, Fault] | None = None,
     still: float | None = None,
 ) -> ScoreTable:
-    """Scores the trajectories that a source names.
-
-    left_out: takes the faults of trajectories that cannot be scored. still: the speed up to which
-    they stand still.
-    """
+    """Scores the trajectories that a source names; ``still`` is the speed of standstill."""
     batch, others = whole_batch(read_batches(files, [source]))
     numbers = np.asarray(
         parse_selection(files.reading.episodes, 0 if batch is None else len(batch))
