@@ -55,7 +55,6 @@ class Clock:
         step: the one step of all rows; stamps at equal distances become one step, too.
         values: steps [h], [B, 1] or [B, h] or, if ``stamped``, stamps [T] or [B, T]; None where
             there is one step.
-        stamped: whether the file has stamps, and not steps.
         shape: the shape of the dataset of steps or stamps, also where these became one step.
         batch, count: the number of trajectories, and of their rows.
         begin: the number of the first row in the file.
@@ -88,7 +87,6 @@ class Clock:
 
     @classmethod
     def even(cls, step: float, source: Place, where: Place | None = None) -> Clock:
-        """Makes the times of rows at equal distances."""
         return cls(source=source, where=where or source, step=step)
 
     @classmethod
@@ -104,11 +102,9 @@ class Clock:
     ) -> Clock:  # fmt: skip
         """Reads the times that a dataset of stamps gives.
 
-        given: the unit of the command line, before the unit that the dataset states.
-        lengths [B]: how many stamps of each trajectory are not padding. nominal: the step that the
-        file states elsewhere, which is used if it fits. column: whether stamps [T, 1] are those of
-        T rows, as in a table or MATLAB, not of T trajectories. Raises InputError for a unit that
-        is not converted.
+        given: the unit of the command line, before the unit that the dataset states. nominal: the
+        step that the file states elsewhere, which is used if it fits. column: whether stamps [T, 1]
+        are those of T rows, as in a table or MATLAB, not of T trajectories.
         """
         if column and stored.shape[1:] == (1,):
             rows = stored.reader
@@ -136,11 +132,9 @@ class Clock:
 
     @classmethod
     def join(cls, clocks: Sequence[Clock]) -> Clock:
-        """Joins the times of several groups of trajectories.
+        """Joins the times of several groups: stamps where all groups have stamps, else steps.
 
-        The result has stamps where all groups have stamps, else steps. Groups with different
-        numbers of steps or stamps contradict each other. The stamps of the sources stay with each
-        clock.
+        Groups with different numbers of steps or stamps contradict each other.
         """
         first, batches = clocks[0], [clock.batch for clock in clocks]
         if len(clocks) == 1:
@@ -168,12 +162,9 @@ class Clock:
             if clock.stamped or clock.shape[-1:] not in ((), (1,))
         }
         if len(surplus) > 1:
-            fault = Fault(
-                "inputs with different steps",
-                where=first.where,
-                expected="as many in each",
-                hint="--dt, --rate or --times for all, or run them one at a time",
-            )
+            what, hint = "inputs with different steps", "--dt, --rate or --times for all"
+            hint = f"{hint}, or run them one at a time"
+            fault = Fault(what, where=first.where, expected="as many in each", hint=hint)
             return replace(joined, contradiction=fault)
         extra = surplus.pop() if surplus else None
         shape = (joined.batch, 1 if extra is None else joined.count + extra)
@@ -210,7 +201,6 @@ class Clock:
 
     @property
     def shared(self) -> bool:
-        """Whether all trajectories have the same times."""
         return self.values is None or self.values.ndim < 2 or self.values.shape[0] == 1
 
     def fit_shape(
@@ -255,19 +245,14 @@ class Clock:
 
     @property
     def per_row(self) -> bool:
-        """Whether there is a stamp for each row."""
         return self.stamped and self.shape[-1:] == (self.count,)
 
     @property
     def fits(self) -> bool:
-        """Whether there are as many stamps or steps as the rows need."""
         return not self.shape_faults()
 
     def take(self, trajectories: Numbers, rows: range, lengths: Integers | None = None) -> Clock:
-        """Selects the times of consecutive rows of some trajectories.
-
-        lengths: as for :meth:`fit_shape`.
-        """
+        """Selects the times of consecutive rows of some trajectories."""
         part = self.fit_shape(len(trajectories), len(rows), self.acting, lengths)
         part = replace(part, begin=self.begin + rows.start)
         # how many steps actions need depends on their mode
@@ -330,7 +315,6 @@ class Clock:
         return known[:, -self.count :]  # of actions, not that of the start
 
     def shape_faults(self) -> list[Fault]:
-        """Checks the number of stamps or steps."""
         batch, rows = self.batch, self.count
         if self.contradiction is not None:
             return [self.contradiction]
@@ -376,10 +360,7 @@ class Clock:
         return times - times[:, :1]
 
     def stored_times(self, begin: int = 0, end: int | None = None) -> Floats:
-        """Reads the times [b or 1, count] of trajectories begin to end, as the file has them.
-
-        Raises InputError if there are too many or too few.
-        """
+        """Reads the times [b or 1, count] of trajectories begin to end, as the file has them."""
         raise_if_any(self.shape_faults())
         end = self.batch if end is None else end
         if self.stamped and self.values is not None:
@@ -548,8 +529,7 @@ def equal_step(
 
     A step fits if it gives every stamp within four spacings of the largest. Of the steps that
     fit, the nominal one wins, then a whole number of Hz, then the one with the fewest digits.
-    lengths, nominal: as for :meth:`Clock.from_stamps`. kind: the type that they are rounded to, if
-    not their own.
+    kind: the type that they are rounded to, if not their own.
     """
     if stamps.ndim not in (1, 2) or stamps.shape[-1] < 2 or not stamps.size:
         return None

@@ -55,10 +55,7 @@ _SAME_RATE = 1e-2
 
 @dataclass(frozen=True)
 class StatedMode:
-    """The mode that a file states, "" for none, with its options and its place.
-
-    The options may be words of another program.
-    """
+    """The mode that a file states, "" for none; the options may be words of another program."""
 
     name: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -68,12 +65,8 @@ class StatedMode:
 class Companions:
     """Finds datasets and attributes next to an array and in the groups above it.
 
-    Attributes:
-        file: the file of the array.
-        groups: the group of the array and those above it: "data/demo_3/", "data/", "".
-        array: the first array of the trajectories, as the file has it.
-        layout, member: the family of the file, and the trajectory in it.
-        dof_names: the names of dofs, from the array, a group or a dataset of names.
+    groups: the group of the array and those above it: "data/demo_3/", "data/", "". array: the first
+    array of the trajectories, as the file has it. dof_names: from the array, a group or a dataset.
     """
 
     def __init__(
@@ -237,8 +230,7 @@ class Companions:
     ) -> Clock | None:
         """Finds the times of the rows of trajectories [batch, rows]; None if nothing states them.
 
-        acting: the arrays are actions alone. given: the unit of stamps on the command line. Two
-        statements that contradict each other make a clock with the fault.
+        Two statements that contradict each other make a clock with the fault.
         """
 
         def read(stored: Dataset, stamps: bool, nominal: float | None = None) -> Clock:
@@ -272,18 +264,7 @@ class Companions:
                 return stored or family, stored
             return compare_with_rate(family, stored), stored
         rate, constant = self.rate(), None if step is None else Clock.even(step, where)
-        self._require_agreement([clock for clock in (constant, rate, stored) if clock is not None])
-        if stored is None and constant is not None:
-            return constant, None
-        if rate is not None:
-            return stored or rate, stored
-        # the rate of some families is in a file of its own
-        if stored is None and not (self.layout is not None and self.layout.family.rates):
-            stored = self._likely_clock(rows, read)
-        return stored, stored
-
-    def _require_agreement(self, stated: Sequence[Clock]) -> None:
-        """Raises InputError for steps, rates and stamps of one group that disagree."""
+        stated = [clock for clock in (constant, rate, stored) if clock is not None]
         levels = list[int]()
         for clock in stated:
             name = clock.where.name.strip("/")
@@ -298,15 +279,36 @@ class Companions:
             if second.stamped:
                 compare_with_rate(first, second)
                 continue
-            steps = [clock.step for clock in (first, second) if clock.step is not None]
-            if len(steps) == 2 and abs(steps[0] - steps[1]) > _SAME_RATE * steps[0]:
+            dts = [clock.step for clock in (first, second) if clock.step is not None]
+            if len(dts) == 2 and abs(dts[0] - dts[1]) > _SAME_RATE * dts[0]:
                 raise InputError(
                     "steps that contradict each other",
                     where=f"{first.where} and {second.where}",
                     expected="one step",
-                    found=f"{steps[0]:g} s and {steps[1]:g} s",
+                    found=f"{dts[0]:g} s and {dts[1]:g} s",
                     hint="--dt SECONDS or --rate HZ says which to use",
                 )
+        if stored is None and constant is not None:
+            return constant, None
+        # the rate of some families is in a file of its own
+        own_rate = self.layout is not None and self.layout.family.rates
+        if rate is not None or stored is not None or own_rate:
+            return stored or rate, stored
+        # last, stamps that increase, or else steps, by names that are likely those of times; the
+        # most usual names are looked for in the groups above, too
+        names = self.file.children(self.groups[0])[:_SEARCHED]
+        stamps = sorted((name for name in names if role(name) == "time"), key=time_rank)
+        steps = [name for name in names if role(name) == "step"]
+        for name in dict.fromkeys((*stamps, *steps, *TIMES[2:7], TIMES[-1], *_DROID_STAMPS)):
+            likely = None
+            with suppress(InputError):
+                likely = self.dataset(name)
+            if likely and any(abs(count - rows) < 2 for count in likely.shape):
+                clock = read(likely, name not in steps)
+                if clock.fits and not clock.faults(0, 1):
+                    clock = replace(clock, source=clock.source.with_remark(", by its name"))
+                    return clock, clock
+        return None, None
 
     def _stored_clock(
         self, read: Callable[..., Clock], attribute: Place, step: float | None,
@@ -314,8 +316,7 @@ class Companions:
     ) -> Clock | None:  # fmt: skip
         """Reads the times of steps or stamps next to the arrays, else of those above that fit.
 
-        attribute, step: the place and the value of the attribute dt. nominal: this step, or that
-        of a layout.
+        attribute, step: of the attribute dt. nominal: this step, or that of a layout.
         """
         misfits: list[Clock] = []
         for group in self.groups:
@@ -338,22 +339,6 @@ class Companions:
                 require_nominal(chosen, attribute, step)
             return chosen
         raise_if_any(fault for clock in misfits[:1] for fault in clock.shape_faults())
-        return None
-
-    def _likely_clock(self, rows: int, read: Callable[..., Clock]) -> Clock | None:
-        """Finds stamps that increase, or else steps, by names that are likely those of times."""
-        names = self.file.children(self.groups[0])[:_SEARCHED]
-        stamps = sorted((name for name in names if role(name) == "time"), key=time_rank)
-        steps = [name for name in names if role(name) == "step"]
-        # the most usual names are looked for in the groups above, too
-        for name in dict.fromkeys((*stamps, *steps, *TIMES[2:7], TIMES[-1], *_DROID_STAMPS)):
-            stored = None
-            with suppress(InputError):
-                stored = self.dataset(name)
-            if stored and any(abs(count - rows) < 2 for count in stored.shape):
-                clock = read(stored, name not in steps)
-                if clock.fits and not clock.faults(0, 1):
-                    return replace(clock, source=clock.source.with_remark(", by its name"))
         return None
 
     def start_stamps(self) -> tuple[npt.NDArray[Any], str] | None:

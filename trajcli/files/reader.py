@@ -53,7 +53,6 @@ _LONE = ("npy", "zarr", "pt")
 _FIRST = 8
 _POSE = re.compile(r"(?:^|/)(?:pose|transform)$")  # as messages call positions with orientations
 
-
 _Groups = list[tuple[ArrayGroup, Fault | None]]
 """Arrays that are trajectories; with a fault, the arrays of others and why these are not read."""
 
@@ -74,26 +73,19 @@ def read_recordings(
     not have is looked for in the group of every trajectory. ``files.reading`` says what else is
     known about them. Among several trajectories, those that cannot be used carry their fault.
 
-    Parameters:
-        files: the files of the command.
-        sources: the SOURCEs.
-        as_stored: keeps the units of the files, unless the command line names others; else arrays
-            are in SI if the files state units.
-        actions: only groups that hold something to integrate.
-        compare: refuses trajectories of other joints than the first, as :func:`require_alike`.
-        positions: reads the positions alone of a group that has positions.
-
-    Raises:
-        InputError: if a file cannot be read or holds no trajectories.
-        UsageError: for options that do not fit, and for dofs that do not exist.
+    as_stored: keeps the units of the files, unless the command line names others; else arrays are
+    in SI if the files state units. actions: only groups that hold something to integrate. compare:
+    refuses trajectories of other joints than the first, as :func:`require_alike`. positions: reads
+    the positions alone of a group that has positions.
     """
     groups = _find_groups(files, sources, actions, as_stored)
-    if positions:
-        groups = [(group.select_array("position"), fault) for group, fault in groups]
-    given = _given_units(files, [group for group, _ in groups])
-    recordings = _record_groups(
-        files, groups, given if files.reading.units or not as_stored else None
-    )
+    for k, (group, fault) in enumerate(groups) if positions else ():
+        paths = [path for path in group.datasets if array_name(path) == "position"]
+        if paths and len(group.datasets) > 1:
+            datasets, folder = {paths[0]: group.datasets[paths[0]]}, group.path.rpartition("/")[0]
+            path = f"{folder}/{paths[0].removeprefix(f'{folder}/')}".lstrip("/")
+            groups[k] = replace(group, path=path, datasets=datasets), fault
+    recordings = _record_groups(files, groups, as_stored)
     if files.reading.window:
         from trajcli.files._windows import cut_to_window
 
@@ -168,34 +160,27 @@ def _find_groups(files: Files, sources: Sequence[str], actions: bool, as_stored:
     return chosen
 
 
-def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> InputUnits:
-    """Finds the units that --units names; outputs of trajcli are in SI.
-
-    Raises UsageError for units of such an output, unless it is compared with another file.
-    """
-    units, option = files.reading.input_units, files.reading.units
-    for file in {id(group.file): group.file for group in groups if option}.values():
-        if not file.is_output:
-            continue
-        if not files.mixed_units:
-            raise UsageError(
-                "units of an output of trajcli, which are known",
-                where=f"--units {option}",
-                expected=f"none for {file.path}",
-                hint="leave it out; --to-units of export and plot says what is written or drawn",
-            )
-        files.report.add_notes(Note(f"{file.path} is in SI; --units is for the other sources"))
-        units = InputUnits()
-    return units
-
-
-def _record_groups(files: Files, groups: _Groups, given: InputUnits | None) -> list[Recording]:
+def _record_groups(files: Files, groups: _Groups, as_stored: bool) -> list[Recording]:
     """Makes recordings of groups of arrays.
 
     Among several, a group that cannot be used becomes a placeholder with its fault and the shape of
     another, so that commands can go on with the rest.
     """
     reading = files.reading
+    given = reading.input_units if reading.units or not as_stored else None
+    for file in {id(group.file): group.file for group, _ in groups if reading.units}.values():
+        if not file.is_output:
+            continue
+        # outputs of trajcli are in SI, whatever the unit of a file that they are compared with
+        if not files.mixed_units:
+            raise UsageError(
+                "units of an output of trajcli, which are known",
+                where=f"--units {reading.units}",
+                expected=f"none for {file.path}",
+                hint="leave it out; --to-units of export and plot says what is written or drawn",
+            )
+        files.report.add_notes(Note(f"{file.path} is in SI; --units is for the other sources"))
+        given = InputUnits()
     recordings: dict[int, Recording] = {}
     faults: dict[int, Fault] = {}
     errors: list[InputError] = []
@@ -219,10 +204,7 @@ def _record_groups(files: Files, groups: _Groups, given: InputUnits | None) -> l
 
 
 def read_positions(files: Files, sources: Sequence[str], compare: bool = True) -> list[Recording]:
-    """Reads the positions that SOURCEs name, or else the positions of every trajectory.
-
-    Raises InputError for files with none.
-    """
+    """Reads the positions that SOURCEs name, or else the positions of every trajectory."""
     recordings = read_recordings(files, sources, compare=compare, positions=True)
     first = recordings[0]
     if first.file.family == "ros":
@@ -348,7 +330,20 @@ def _split_episodes(groups: _Groups, files: Files) -> _Groups:
             group = replace(group, datasets=moved)
         elif foreign and not group.file.members and kind not in kinds:
             kinds.add(kind)  # demo_0, demo_1, … have the same axes: one warning for all
-            report.add_notes(*_axes_remarks(group))
+            array, (guess, why, stamped) = group.companions.array, group.companions.likely_axes()
+            batch, rows, dofs = array.shape[-3:] if array.ndim > 2 else (1, *array.shape, 1)[:3]
+            if stamped:  # which prove that the axes are others
+                raise InputError(
+                    "time stamps of another axis than that of the rows",
+                    where=f"{array.where} {describe(array.shape)} and {why}",
+                    expected=f"{rows} stamps, as [B, T, D] has {rows} rows",
+                    found="[" + why.rpartition("[")[2],
+                    hint=f"--axes {guess} says which axis is which: B trajectories, T rows, D dofs",
+                )
+            if guess:
+                read = f"{array.where} {describe(array.shape)} is read as {batch} × {rows} rows"
+                what = f"of {dofs} dofs, but {why}; --axes {guess}, if they are its axes"
+                report.add_notes(f"{read} {what}")
         single = all(array.ndim < 3 for array in group.datasets.values())
         if not (foreign and single and reading.layout != PLAIN):
             result.append((group, fault))
@@ -362,28 +357,10 @@ def _split_episodes(groups: _Groups, files: Files) -> _Groups:
         title, count = f"{group.group}/episode_".lstrip("/"), len(edges) - 1
         for k, (begin, end) in enumerate(pairwise(edges)):
             m = Member(f"{title}{k}", group.group, begin, end, None, array.shape[0], k, count)
-            rows = {name: m.select_rows(x) for name, x in group.datasets.items()}
-            result.append((replace(group, member=m, datasets=rows), fault))
+            parts = {name: m.select_rows(x) for name, x in group.datasets.items()}
+            result.append((replace(group, member=m, datasets=parts), fault))
         report.add_notes(Note(f"{array.where}: {count} episodes by {where}"), *remarks)
     return result
-
-
-def _axes_remarks(group: ArrayGroup) -> list[str]:
-    """Warns of axes that are likely others; raises InputError where time stamps prove it."""
-    array, (axes, why, stamped) = group.companions.array, group.companions.likely_axes()
-    batch, rows, dofs = (1, 1, 1, *array.shape)[-3:] if array.ndim > 1 else (1, *array.shape, 1)
-    if stamped:
-        raise InputError(
-            "time stamps of another axis than that of the rows",
-            where=f"{array.where} {describe(array.shape)} and {why}",
-            expected=f"{rows} stamps, as [B, T, D] has {rows} rows",
-            found="[" + why.rpartition("[")[2],
-            hint=f"--axes {axes} says which axis is which: B trajectories, T rows, D dofs",
-        )
-    if not axes:
-        return []
-    read = f"{array.where} {describe(array.shape)} is read as {batch} × {rows} rows"
-    return [f"{read} of {dofs} dofs, but {why}; --axes {axes}, if they are its axes"]
 
 
 def require_alike(groups: Sequence[Recording]) -> None:
@@ -465,11 +442,7 @@ def require_one_topic(groups: Sequence[ArrayGroup]) -> None:
 
 
 def _plain_groups(file: Catalogue, source: Source, actions: bool) -> list[ArrayGroup]:
-    """Finds the groups of a file without a layout.
-
-    actions: positions stand in for actions where there are none, but not positions that trajcli
-    computed.
-    """
+    """Finds the groups of a file without a layout."""
     # in order: a file of one array, arrays that DATASET names, arrays known by their names in the
     # groups that it names, and a guess
     name = source.dataset
@@ -478,7 +451,22 @@ def _plain_groups(file: Catalogue, source: Source, actions: bool) -> list[ArrayG
     # a pattern of groups stands for those below them
     below = file.match(name, groups=True) if name is not None and "*" in name else []
     if name is not None and not below and not file.has_group(name):
-        paths = _match_paths(file, name)
+        head = name.partition(",")[0]
+        if "*" in name or file.get(name) is not None or file.get(head) is not None:
+            paths = match_arrays(file, name)
+            # a pattern like * matches times and lengths, too: these are left out if anything
+            # remains
+            last = {path: path.rpartition("/")[2].lower() for path in paths}
+            dofs = (p for p in paths if last[p] not in BESIDE and not role(last[p]))
+            paths = [path for path in dofs if find_array(file, path).numeric] or paths
+        else:  # a name that only groups have means the dataset of every group
+            known = dict.fromkeys(group.group for group in _known_groups(file, "") if group.group)
+            paths = [f"{group}/{head.strip('/')}" for group in known]
+            if all(file.get(path) is None for path in paths):  # groups without any known array
+                paths = [path for path in file.names() if path.endswith(f"/{head.strip('/')}")]
+                if len(set(map(mask_numbers, paths))) != 1:
+                    raise InputError(file.missing(name))
+            paths = [path + name[len(head) :] for path in paths]
         common = _common_name(file, paths)
         return [
             ArrayGroup(file, path, {common or path: find_array(file, path)}, named=True,
@@ -487,6 +475,7 @@ def _plain_groups(file: Catalogue, source: Source, actions: bool) -> list[ArrayG
         ]  # fmt: skip
     prefixes = [f"{path.strip('/')}/" if path else "" for path in below or [name or ""]]
     groups = [group for prefix in prefixes for group in _known_groups(file, prefix)]
+    # positions stand in for actions where there are none, but not those that trajcli computed
     if actions and "request" not in file.attributes():
         groups = [group for group in groups if group.acting]
     return groups or [
@@ -494,25 +483,6 @@ def _plain_groups(file: Catalogue, source: Source, actions: bool) -> list[ArrayG
         for prefix in prefixes
         for path in likely_arrays(file, prefix)
     ]
-
-
-def _match_paths(file: Catalogue, name: str) -> list[str]:
-    """Finds the datasets that a name or pattern means; a name that only groups have means the
-    dataset of every group."""
-    head = name.partition(",")[0]
-    if "*" in name or file.get(name) is not None or file.get(head) is not None:
-        paths = match_arrays(file, name)
-        # a pattern like * matches times and lengths, too: these are left out if anything remains
-        last = {path: path.rpartition("/")[2].lower() for path in paths}
-        dofs = (p for p in paths if last[p] not in BESIDE and not role(last[p]))
-        return [path for path in dofs if find_array(file, path).numeric] or paths
-    groups = dict.fromkeys(known.group for known in _known_groups(file, "") if known.group)
-    paths = [f"{group}/{head.strip('/')}" for group in groups]
-    if all(file.get(path) is None for path in paths):  # groups without any known array
-        paths = [path for path in file.names() if path.endswith(f"/{head.strip('/')}")]
-        if len(set(map(mask_numbers, paths))) != 1:
-            raise InputError(file.missing(name))
-    return [path + name[len(head) :] for path in paths]
 
 
 def _common_name(file: Catalogue, paths: Sequence[str]) -> str:
@@ -566,7 +536,6 @@ def _layout_groups(
     """Finds the arrays of every trajectory of a layout that DATASET matches.
 
     DATASET matches groups of trajectories, or else names an array in each of them or in the file.
-    actions: positions stand in for actions where there are none.
     """
     members = layout.split.members if filter_key is None else layout.filter_members(filter_key)
     if not members:
@@ -592,10 +561,19 @@ def _layout_groups(
     for k, (member, path) in enumerate(pairs):
         try:
             if path:
-                groups[k] = _layout_array(file, layout, member, path, common)
+                stored = find_array(file, path, layout)
+                if member.end is not None and stored.shape[:1] < (layout.split.rows,):
+                    what = "too few rows"
+                    expected = f"at least {layout.split.rows} rows, those of the trajectories"
+                    raise InputError(wrong_shape(stored.where, expected, stored.shape, what=what))
+                arrays = {common or path: member.select_rows(stored)}
+                if common:  # several arrays, each of which holds all trajectories
+                    member = member._replace(name=f"{path}/{member.name}", group=path)
+                groups[k] = ArrayGroup(file, path, arrays, layout, member, named=True)
                 continue
             array_path, arrays = layout.family.arrays(layout, member)
             guessed = layout.guesses(array_path)
+            # positions stand in for actions where there are none
             if actions and "actions" not in arrays and "position" in arrays:
                 arrays, guessed = {"position": arrays["position"]}, True
             groups[k] = ArrayGroup(file, array_path, arrays, layout, member, guessed=guessed)
@@ -614,21 +592,6 @@ def _layout_groups(
         path = f"{member.group}/{like.array_name}".strip("/")
         result.append((replace(like, member=member, path=path), errors[k].faults[0]))
     return result
-
-
-def _layout_array(
-    file: Catalogue, layout: Layout, member: Member, path: str, common: str
-) -> ArrayGroup:
-    """Reads the array at a path as a trajectory of a layout. common: by :func:`_common_name`."""
-    stored = find_array(file, path, layout)
-    if member.end is not None and stored.shape[:1] < (layout.split.rows,):
-        expected = f"at least {layout.split.rows} rows, those of the trajectories"
-        fault = wrong_shape(stored.where, expected, stored.shape, what="too few rows")
-        raise InputError(fault)
-    arrays = {common or path: member.select_rows(stored)}
-    if common:  # several arrays, each of which holds all trajectories
-        member = member._replace(name=f"{path}/{member.name}", group=path)
-    return ArrayGroup(file, path, arrays, layout, member, named=True)
 
 
 def _named_arrays(
@@ -799,33 +762,15 @@ def require_stamps(recording: Recording) -> None:
 
 def no_time(recording: Recording) -> Fault:
     """Makes the fault of trajectories without times, with a hint at how to state them."""
-    # a family knows where its rate is written down; in plain files, datasets that increase are
-    # offered
-    layout = recording.layout
-    hint = layout.family.dt_hint if layout else ""
-    hint = hint or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
-    if options := _likely_times(recording) if layout is None else []:
-        hint = f"{' or '.join(options[:3])}, if these are times; else {hint}"
-    return Fault(
-        "no time step",
-        where=recording.input.where,
-        expected="a step in seconds, a rate, or time stamps",
-        found="none given, and none in the input" + (f" (layout {layout.name})" if layout else ""),
-        hint=hint,
-    )
-
-
-def _likely_times(recording: Recording) -> list[str]:
-    """Lists options that read datasets or columns next to the trajectories as times.
-
-    These increase, and are no counters; datasets with nearly a name of time stamps come first.
-    """
-    file, likely, others = recording.file, list[str](), list[str]()
+    layout, file, likely, others = recording.layout, recording.file, list[str](), list[str]()
+    # a family knows where its rate is written down; in plain files, datasets or columns that
+    # increase and are no counters are offered, first those with nearly a name of time stamps
     (_, rows, dofs), single = recording.shape, recording.single
-    columns = list(getattr(file, "columns", ()))[:_SEARCHED]
-    names = columns or [f"{group}{name}" for group in recording.companions.groups
-                        for name in file.children(group)[:_SEARCHED]]  # fmt: skip
-    for path in (name.lstrip("/") for name in names if name != recording.origin.path):
+    names = list(getattr(file, "columns", ()))[:_SEARCHED]
+    names = names or [f"{group}{name}" for group in recording.companions.groups
+                      for name in file.children(group)[:_SEARCHED]]  # fmt: skip
+    names = [name.lstrip("/") for name in names if name != recording.origin.path]
+    for path in names if layout is None else ():
         with suppress(InputError):
             stored, name = file.get(path), path.rpartition("/")[2].lower()
             similar = difflib.get_close_matches(name, TIMES, 1, 0.7)
@@ -840,7 +785,17 @@ def _likely_times(recording: Recording) -> list[str]:
             if (line or named) and np.size(first) > 1 and (np.diff(np.ravel(first)) > 0).all():
                 option = f"--times {shlex.quote(f'{file.path}:{path}')}"
                 (likely if named else others).append(f"--axes DT {option}" if turned else option)
-    return likely + others
+    hint = layout.family.dt_hint if layout else ""
+    hint = hint or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+    if options := likely + others:
+        hint = f"{' or '.join(options[:3])}, if these are times; else {hint}"
+    return Fault(
+        "no time step",
+        where=recording.input.where,
+        expected="a step in seconds, a rate, or time stamps",
+        found="none given, and none in the input" + (f" (layout {layout.name})" if layout else ""),
+        hint=hint,
+    )
 
 
 def _require_count(clock: Clock, count: int) -> None:

@@ -117,7 +117,6 @@ class ArrayGroup:
 
     @property
     def group(self) -> str:
-        """The group that holds the arrays."""
         return self.path.rpartition("/")[0] if self.member is None else self.member.group
 
     @property
@@ -127,7 +126,6 @@ class ArrayGroup:
 
     @property
     def acting(self) -> bool:
-        """Whether it holds actions."""
         return any(array_name(path) == "actions" for path in self.datasets)
 
     @property
@@ -135,26 +133,13 @@ class ArrayGroup:
         """The path of the first array within the trajectory: "obs/joint_pos"."""
         return self.path[len(self.group) :].strip("/")
 
-    def select_array(self, name: str) -> ArrayGroup:
-        """Selects the array of this name alone, where it is one of several."""
-        chosen = {path: array for path, array in self.datasets.items() if array_name(path) == name}
-        if not chosen or len(self.datasets) == 1:
-            return self
-        (path,) = chosen
-        folder = self.path.rpartition("/")[0]
-        path = path if path.startswith(f"{folder}/") else f"{folder}/{path}".lstrip("/")
-        return replace(self, path=path, datasets=chosen)
-
 
 @dataclass(frozen=True)
 class States:
     """Start or goal states of trajectories.
 
-    Attributes:
-        parts: states [S, D] by name, "position" to "jerk".
-        names: where each part is from, for messages.
-        sources: where the states of each input are from.
-        index: which state each trajectory uses [B]; without it S is B, or 1 for all.
+    parts: states [S, D] by name, "position" to "jerk". names: where each part is from, for
+    messages. index: which state each trajectory uses [B]; without it S is B, or 1 for all.
     """
 
     parts: Mapping[str, Values]
@@ -164,7 +149,6 @@ class States:
 
     @property
     def source(self) -> Place:
-        """The first source of the states, and how many others there are."""
         return first_and_more(self.sources)
 
     def take(self, numbers: Numbers) -> States:
@@ -198,7 +182,6 @@ class States:
         return {part: rows[index] if len(rows) > 1 else rows for part, rows in parts.items()}
 
     def faults(self, role: str, count: int) -> list[Fault]:
-        """Checks that there are states for this many trajectories."""
         if self.index is not None:
             return index_shape_faults(self.names[f"{role}_index"], count, self.index)
         return [
@@ -223,12 +206,11 @@ class Recording:
     Attributes:
         origin: the arrays that they are read from. Where trajectories of several groups are
             joined, this and everything that is not [B] describes the first group.
-        file, group, layout, member: the same in parts: the file, its group "data/demo_3", the
-            family of the file, and the trajectory in it; None for a file that only has arrays.
+        layout, member: the family of the file, and the trajectory in it; None for a file that only
+            has arrays.
         named: SOURCE names the array, or its name was guessed.
         name: their name in messages and, as a group, in outputs.
         array_name: the path of the first array within its trajectory, "obs/joint_pos".
-        companions: the datasets and attributes next to the arrays.
         commands: they are what a robot was told to do, not what it did.
         single: the file holds them as [T, D].
         arrays: by name, "actions" (what a mode integrates), "position" … "jerk", or the last part
@@ -243,18 +225,13 @@ class Recording:
         row_numbers: the numbers of their rows in the file [T], where some were left out.
         suffix: what their names end in: "/segment_1".
         windowed: they were cut to a window, and have the times that options or the file say.
-        dofs: the dofs of the file that they have.
         joint_names: the names of the dofs, of --joints or taken from the file; None without.
         own_names: the names of the dofs in the file.
-        rotations: the dofs that are rotations.
         turning: the dofs that actions turn: the axes of arrays like angular_velocity, too.
-        rotation_option: the value of --rotation.
         rotation_fault: why the order of quaternions is not known.
         units: the units of the arrays in the file, where these are known.
         option_units: the units of the command line.
-        stated_mode: the mode that the file states.
         own_clock: the times of the rows of one group; None where nothing says them.
-        start, goal: the states that they begin with and end at.
         fault: why they cannot be used.
         notes: how the file was read, where a user may expect something else.
         parts: the recordings that were joined; none for one group.
@@ -308,18 +285,15 @@ class Recording:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The shape [B, T, D] of the arrays."""
         batch, rows, dofs = next(iter(self.arrays.values())).shape
         return batch, rows, dofs
 
     @property
     def rows(self) -> int:
-        """The number of rows of the longest trajectory."""
         return self.shape[1]
 
     @property
     def where(self) -> Place:
-        """The place of the first array, for messages."""
         return next(iter(self.arrays.values())).where
 
     @property
@@ -338,7 +312,6 @@ class Recording:
 
     @property
     def holds_actions(self) -> bool:
-        """Whether the arrays are actions alone."""
         return set(self.arrays) == {"actions"}
 
     @property
@@ -348,7 +321,6 @@ class Recording:
 
     @property
     def is_output(self) -> bool:
-        """Whether trajcli wrote the file."""
         return self.file.is_output
 
     @property
@@ -410,7 +382,6 @@ class Recording:
 
     @property
     def source(self) -> Place:
-        """The first of the sources, and how many others there are."""
         return first_and_more(self.sources())
 
     def parts_in_use(self) -> list[Recording]:
@@ -421,13 +392,11 @@ class Recording:
 
     @property
     def paths(self) -> list[str]:
-        """The paths of all files that hold trajectories of the groups."""
         files = (file for part in self.members for file in part.file.members or (part.file,))
         return list(dict.fromkeys(os.fspath(file.path) for file in files))
 
     @property
     def dof_labels(self) -> Sequence[str]:
-        """The names of the dofs, or else their numbers in the file."""
         return self.joint_names or list(map(str, self.dofs.numbers))
 
     @property
@@ -441,7 +410,6 @@ class Recording:
 
     @property
     def free_dofs(self) -> list[int]:
-        """The dofs that are no part of a rotation."""
         taken = {dof for rotation in self.rotations for dof in rotation.dofs}
         return [dof for dof in range(self.shape[2]) if dof not in taken]
 
@@ -478,7 +446,6 @@ class Recording:
         return values if unchanged else self.dofs.pick(values)
 
     def select_arrays(self, names: Iterable[str]) -> Recording:
-        """Selects these arrays alone."""
         names = list(names)
         if names == list(self.arrays):
             return self
@@ -492,10 +459,8 @@ class Recording:
         )  # fmt: skip
 
     def take(self, selection: Any, rows: range | None = None) -> Recording:
-        """Selects trajectories by their indices among these, a slice, or booleans.
-
-        rows: consecutive rows; without them all rows up to the end of the longest.
-        """
+        """Selects trajectories by their indices among these, a slice, or booleans, and consecutive
+        rows: without these, all up to the end of the longest."""
         indices = np.arange(len(self))[selection]
         lengths = self.lengths[indices]
         if rows is None:
@@ -512,20 +477,18 @@ class Recording:
             arrays = {name: part.arrays.get(name, part.input) for name in arrays}
             array_indices = self.numbers[indices] - self.begins[parts[0]]
             array_rows = range(self.first_row + rows.start, self.first_row + rows.stop)
-        clock = self.own_clock and self.own_clock.take(indices, rows, lengths if padded else None)
-        numbers = None if self.row_numbers is None else self.row_numbers[rows.start : rows.stop]
+        numbers = self.row_numbers
         return replace(
             self,
-            arrays={
-                name: array.select(array_indices, array_rows) for name, array in arrays.items()
-            },
+            arrays={n: array.select(array_indices, array_rows) for n, array in arrays.items()},
             lengths=np.minimum(lengths, len(rows)),
             numbers=self.numbers[indices],
             group_indices=self.group_indices[indices],
             part_indices=parts,
             first_row=self.first_row + rows.start,
-            row_numbers=numbers,
-            own_clock=clock,
+            row_numbers=None if numbers is None else numbers[rows.start : rows.stop],
+            own_clock=self.own_clock
+            and self.own_clock.take(indices, rows, lengths if padded else None),
             start=self.start.take(indices),
             goal=self.goal.take(indices),
         )
@@ -556,10 +519,9 @@ class Recording:
             yield part.take(indices, rows).clock, range(begin, end)
 
     def cut(self, spans: Integers, fault: Fault | None = None) -> Iterator[Recording]:
-        """Cuts each trajectory to rows start to stop of spans [B, 2].
+        """Cuts each trajectory to rows start to stop of spans [B, 2], one recording for equal rows.
 
-        Yields recordings of equal rows. A trajectory without rows is left out or, where a fault is
-        passed, becomes a placeholder with that fault.
+        One without rows is left out or, where a fault is passed, becomes a placeholder.
         """
         # neighbours with the same rows stay one recording, which is read in one piece
         edges = np.flatnonzero((spans[1:] != spans[:-1]).any(1)) + 1
@@ -598,12 +560,10 @@ class Recording:
         return (self.take(np.array([x is None for x in faults], bool)) if bad else self), bad
 
     def split_by_length(self) -> list[Recording]:
-        """Splits the trajectories by length, the shortest first."""
         # a shard takes the lengths in the order of the whole run, so that outputs do not depend on
         # how a run is divided
-        return [self.take(self.lengths == rows) for rows in sorted({*self.lengths.tolist()})] or [
-            self
-        ]
+        parts = [self.take(self.lengths == rows) for rows in sorted({*self.lengths.tolist()})]
+        return parts or [self]
 
     def split_by_group(self) -> Iterator[tuple[Recording, Integers]]:
         """Yields the trajectories of each group as a recording of that alone, with their indices
@@ -619,16 +579,12 @@ class Recording:
 
     @property
     def step(self) -> float | None:
-        """The step in seconds, where all steps of all trajectories are equal."""
         clocks = [part.own_clock for part in self.parts_in_use()]
         steps = {None if clock is None else clock.step for clock in clocks}
         return steps.pop() if len(steps) == 1 else None
 
     def times(self) -> Floats | None:
-        """Reads the times [B, T] in seconds, as stored; None if nothing states them.
-
-        Raises InputError for a file that contradicts itself.
-        """
+        """Reads the times [B, T] in seconds, as stored; None if nothing states them."""
         if any(part.own_clock is None for part in self.parts_in_use()):
             return None
         return np.broadcast_to(self.lines(Clock.stored_times), self.shape[:2])
@@ -734,7 +690,16 @@ class Recording:
         files, the title of the file comes first. paths: the files of the whole run."""
         # first a name for each trajectory that is a group, an episode or a file of its own (bases),
         # then, where several trajectories share one, their numbers in it
-        titles, uses, firsts = _file_titles(paths), Counter[str](), dict[int, Recording]()
+        listed = list(dict.fromkeys(paths))
+        titles = {path: os.path.splitext(os.path.basename(path))[0] for path in listed}
+        # the shortest titles of files that differ: run_0, else left/run_0, else left/run_0.npy,
+        # which are paths below the folder that all files share
+        if len(set(titles.values())) < len(listed):
+            common = os.path.commonpath([os.path.abspath(os.path.dirname(path)) for path in listed])
+            below = {path: os.path.relpath(os.path.abspath(path), common) for path in listed}
+            titles = {path: os.path.splitext(text)[0] for path, text in below.items()}
+            titles = titles if len(set(titles.values())) == len(listed) else below
+        uses, firsts = Counter[str](), dict[int, Recording]()
         for part in self.members:
             firsts.setdefault(id(part.origin), part)
         bases: dict[tuple[int, int], str] = {}
@@ -843,14 +808,9 @@ def record(
 ) -> Recording:
     """Makes a recording of a group of arrays, with everything that is known about them.
 
-    Parameters:
-        origin: the arrays.
-        reading: the dofs to read, and what options say about them.
-        given: the units on the command line; values are converted to SI. None keeps them as they
-            are stored.
-        option: whether an option says the times of the rows.
-
-    Raises InputError for arrays that cannot be read so, and UsageError for options that do not fit.
+    given: the units on the command line; values are converted to SI. None keeps them as they are
+    stored. option: whether an option says the times of the rows. Raises InputError for arrays that
+    cannot be read so, and UsageError for options that do not fit.
     """
     layout, member, companions, path = (
         origin.layout, origin.member, origin.companions, origin.array_name,
@@ -879,7 +839,16 @@ def record(
     arrays, units = dict(stored), dict[str, Units]()
     if given is not None:
         arrays, units = _convert_units(stored, turning, given.positions, count)
-    lengths, notes = _find_lengths(origin, next(iter(stored.values())), single)
+    # lengths and masks that the file states come first; without them, rows of NaN at the end of
+    # plain arrays are padding, as many tools write it
+    lengths, notes = companions.lengths(batch, rows, single)
+    if layout is None and not single and lengths is None:
+        first = next(iter(stored.values()))
+        with suppress(InputError):  # damage is reported where all values are read
+            lengths = nan_lengths(first)
+        if lengths is not None:
+            ended = f"{(lengths < rows).sum()} of {len(lengths)} trajectories end"
+            notes.append(Note(f"{first.where}: {ended} in rows of NaN, which are padding"))
     padded = lengths if lengths is not None and (lengths < rows).any() else None
     # an option replaces whatever the file states, even statements that contradict each other
     clock, fault = None, None if member is None else member.fault
@@ -965,10 +934,7 @@ def _convert_units(
     stored: Mapping[str, Dataset], turning: Sequence[RotationDofs], positions: Units,
     count: int,
 ) -> tuple[dict[str, Dataset], dict[str, Units]]:  # fmt: skip
-    """Converts arrays of ``count`` dofs to SI, and finds the units that they are stored in.
-
-    positions: the units of positions on the command line, before those of the file.
-    """
+    """Converts arrays of ``count`` dofs to SI, and finds the units that they are stored in."""
     arrays, units = dict(stored), find_units(stored, positions)
     for name, known in units.items():
         if positions or any(unit.per_si != 1.0 for unit in known):
@@ -980,26 +946,6 @@ def _convert_units(
             rest = {k: v for k, v in arrays[name].attributes.items() if k != "units"}
             arrays[name] = replace(arrays[name], attributes=rest)
     return arrays, units
-
-
-def _find_lengths(
-    origin: ArrayGroup, first: Dataset, single: bool
-) -> tuple[Integers | None, list[str]]:
-    """Finds the rows of each trajectory that are not padding, None for all, with notes.
-
-    first: the first array [B, T, D]. single: the file holds [T, D].
-    """
-    # lengths and masks that the file states come first; without them, rows of NaN at the end of
-    # plain arrays are padding, as many tools write it
-    batch, rows, _ = first.shape
-    lengths, notes = origin.companions.lengths(batch, rows, single)
-    if origin.layout is None and not single and lengths is None:
-        with suppress(InputError):  # damage is reported where all values are read
-            lengths = nan_lengths(first)
-        if lengths is not None:
-            ended = f"{(lengths < rows).sum()} of {len(lengths)} trajectories end"
-            notes.append(Note(f"{first.where}: {ended} in rows of NaN, which are padding"))
-    return lengths, notes
 
 
 def make_placeholder(like: Recording, origin: ArrayGroup, fault: Fault) -> Recording:
@@ -1059,10 +1005,7 @@ def join(recordings: Sequence[Recording]) -> Recording:
 
 
 def _join_states(role: str, states: Sequence[States], batches: Sequence[int]) -> States:
-    """Joins the states of several groups. batches: the number of trajectories of each.
-
-    Raises InputError if some groups lack what others have.
-    """
+    """Joins the states of groups; raises InputError if some lack what others have."""
     first = states[0]
     if all(state is first for state in states):
         return first
@@ -1130,17 +1073,3 @@ def array_name(path: str) -> str:
 def mask_numbers(group: str) -> str:
     """Turns data/demo_3 into data/demo_*."""
     return re.sub(r"\d+", "*", group)
-
-
-def _file_titles(paths: Iterable[str]) -> dict[str, str]:
-    """Finds a title for each file of a run: its name without the ending if all differ, else the
-    path below the folder that all share."""
-    # the shortest titles that differ: run_0, else left/run_0, else left/run_0.npy
-    listed = list(dict.fromkeys(paths))
-    stems = {path: os.path.splitext(os.path.basename(path))[0] for path in listed}
-    if len(set(stems.values())) == len(listed):
-        return stems
-    common = os.path.commonpath([os.path.abspath(os.path.dirname(path)) for path in listed])
-    below = {path: os.path.relpath(os.path.abspath(path), common) for path in listed}
-    shortened = {path: os.path.splitext(text)[0] for path, text in below.items()}
-    return shortened if len(set(shortened.values())) == len(listed) else below
