@@ -25,8 +25,7 @@ def cut_to_window(
     """Cuts recordings, which have their times, to the window of --since and --until.
 
     Trajectories without rows in it are left out or, where --episodes counts them, become
-    placeholders with a fault. Raises InputError where no trajectory has any, and UsageError for
-    bounds that are not a window.
+    placeholders with a fault.
     """
     options = {"--since": reading.since, "--until": reading.until}
     typed = {flag: text for flag, text in options.items() if text is not None}

@@ -162,9 +162,9 @@ class Clock:
             if clock.stamped or clock.shape[-1:] not in ((), (1,))
         }
         if len(surplus) > 1:
-            what, hint = "inputs with different steps", "--dt, --rate or --times for all"
-            hint = f"{hint}, or run them one at a time"
-            fault = Fault(what, where=first.where, expected="as many in each", hint=hint)
+            hint = "--dt, --rate or --times for all, or run them one at a time"
+            what, expected = "inputs with different steps", "as many in each"
+            fault = Fault(what, where=first.where, expected=expected, hint=hint)
             return replace(joined, contradiction=fault)
         extra = surplus.pop() if surplus else None
         shape = (joined.batch, 1 if extra is None else joined.count + extra)

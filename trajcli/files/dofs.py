@@ -66,8 +66,7 @@ class Dofs:
     def pick(self, values: Any) -> Any:
         """Picks these dofs from values [..., count], or of more dofs, as [..., n].
 
-        Any other values have these dofs already. values: a Dataset, whose values are picked when
-        they are read, an array, or a list.
+        Any other values have these dofs already. Those of a Dataset are picked when it is read.
         """
         present = (values.shape or (0,))[-1] if hasattr(values, "shape") else len(values)
         if present != self.count and present <= len(self.numbers):
@@ -97,7 +96,7 @@ class Dofs:
 def parse_dofs(text: str, count: int, where: object, names: Sequence[str] = ()) -> Dofs:
     """Parses the dofs that 0:7, 2,5,-1, names or "all" mean among ``count``.
 
-    where: the option, for messages. Raises UsageError for unknown dofs, and for dofs named twice.
+    Raises UsageError for unknown dofs, and for dofs named twice.
     """
     known = {name: number for number, name in enumerate(names)}
     numbers: list[int] = []
@@ -169,7 +168,6 @@ class DofPairs:
 
     @property
     def remark(self) -> str:
-        """Says which dofs one side alone has; "" where both have the same."""
         return "; ".join(f"only in {k}: {', '.join(x)}" for k, x in self.unpaired.items() if x)
 
 
@@ -178,7 +176,7 @@ def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[obje
 
     Names are matched by :func:`match_names`. Dofs without names are matched by their numbers or,
     where two sides of equal size have different numbers, by their order. Raises InputError where
-    one side alone has names. places: the two arrays, for messages.
+    one side alone has names.
     """
     a, b = dof_numbers(first), dof_numbers(second)
     if a is not None and b is not None:
@@ -260,7 +258,6 @@ class RotationDofs:
 
     @property
     def width(self) -> int:
-        """The number of its dofs."""
         return len(self.dofs)
 
     def __str__(self) -> str:
@@ -268,10 +265,7 @@ class RotationDofs:
 
 
 def parse_rotations(text: str, count: int, names: Sequence[str]) -> tuple[RotationDofs, ...]:
-    """Parses the rotations of WHICH=FORM, or FORM for all dofs; several with ";".
-
-    Raises UsageError for an unknown form, and for a number of dofs that does not fit the form.
-    """
+    """Parses the rotations of WHICH=FORM, or FORM for all dofs; several with ";"."""
     rotations, where = list[RotationDofs](), f"--rotation {text}"
     for part in text.split(";") if text.strip() != "none" else ():
         which, _, form = part.strip().rpartition("=")
@@ -301,10 +295,9 @@ def named_rotations(
 ) -> tuple[RotationDofs, ...]:  # fmt: skip
     """Finds the rotations that the names of dofs or of their array tell.
 
-    array: the name of the array. names: the names of its dofs, if it has any. order: the order of
-    quaternions that the array states. stored: its values [B, T, D]; with these, four neighbouring
-    dofs of norm 1 whose names end in w, x, y and z are a quaternion without a word for a rotation.
-    Raises InputError for quaternions of unknown order.
+    order: the order of quaternions that the array states; if none is known, InputError is raised.
+    stored: the values [B, T, D]; with these, four neighbouring dofs of norm 1 whose names end in w,
+    x, y and z are a quaternion without a word for a rotation.
     """
     # four names that differ in w, x, y and z alone are a quaternion
     axes: dict[tuple[str, str], dict[str, int]] = {}

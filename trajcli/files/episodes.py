@@ -68,7 +68,6 @@ class Member(NamedTuple):
     siblings: int = 0
 
     def path(self, name: str) -> str:
-        """Joins the group and the name of one of its arrays."""
         return f"{self.group}/{name}" if self.group else name
 
     def select_rows(self, array: Dataset) -> Dataset:
@@ -89,7 +88,6 @@ class Split(NamedTuple):
     """The trajectories of a file, in natural order.
 
     rows: the number of rows of arrays that hold all trajectories one after the other, else 0.
-    remark: a warning about the trajectories.
     """
 
     members: list[Member]
@@ -115,7 +113,6 @@ def episode_edges(
     """Finds the rows with which episodes of an array [N, D] begin, and the row after the last one.
 
     Returns them with the place that states them, and warnings of statements that do not fit.
-    groups: the group of the array and the groups above it.
     """
     rows, path = array.shape[0], array.where.name.lstrip("/")
     known: dict[Place, list[int]] = {}
@@ -243,8 +240,7 @@ def nan_lengths(stored: Dataset) -> Integers | None:
 def likely_axes(stored: Dataset, counts: Mapping[int, str], dofs: int) -> tuple[str, str]:
     """Guesses the axes of an array, like TBD, and says why; "" for [B, T, D] or [T, D].
 
-    counts: numbers of rows that datasets next to it have, with their names. dofs: how many joints
-    are named.
+    counts: numbers of rows that datasets next to it have, with their names.
     """
     shape, ndim = stored.shape, stored.ndim
     if ndim not in (2, 3) or 0 in shape or dofs == shape[-1] or shape[-2] in counts:
@@ -273,7 +269,6 @@ def likely_axes(stored: Dataset, counts: Mapping[int, str], dofs: int) -> tuple[
 
 
 def _letters(shape: tuple[int, ...], time: int) -> str:
-    """Names the axes of an array of which one is time."""
     three = "TBD" if time == 0 else "DBT" if shape[1] == 1 else "BDT"
     return three if len(shape) == 3 else "DT"
 
@@ -294,8 +289,7 @@ class NoTrajectories(InputError):
 def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
     """Finds the arrays that are trajectories by their name, or as the only ones that may be.
 
-    Callers report the guess. Raises InputError that lists the arrays of the file, likely ones
-    first.
+    Callers report the guess.
     """
     # below #refs# MATLAB keeps what its cells hold
     paths = [p for p in file.names() if p.startswith(prefix) and not p.startswith("#")]

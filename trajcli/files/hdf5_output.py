@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import h5py
@@ -77,14 +77,28 @@ class Hdf5Output(Output):
                 (dataset,) = self._make_datasets([file.id], variable)
                 datasets[variable.name] = h5py.Dataset(dataset)
                 datasets[variable.name].attrs.update(variable.attributes)
-            self._make_scales(file, shared, datasets)
+            # a scale for each dimension, attached to the datasets that have it
+            sizes = description.sizes
+            labels = {"dof": description.joint_names, "trajectory": description.names}
+            inner = {dim for variable in description.variables for dim in variable.dims[1:]}
+            used = {"dof", *inner - {"row", "point"}, *(dim for v in shared for dim in v.dims)}
+            for dim in (dim for dim in sizes if dim in used):
+                size, label = sizes[dim], dim
+                if dim == "time":
+                    scale = datasets["time"]
+                elif names := labels.get(dim):
+                    scale = file.create_dataset(dim, data=list(names), dtype=h5py.string_dtype())
+                else:
+                    scale, label = _bare_dimension(file, dim, size)
+                scale.make_scale(label)
+                for variable in shared:
+                    for axis, name in enumerate(variable.dims):
+                        if name == dim and variable.name != dim:
+                            h5py.h5ds.attach_scale(datasets[variable.name].id, scale.id, axis)
             if groups:
                 self._make_groups(file)
             for name, texts in description.sources.items():
-                data, parent = (
-                    list(map(decode_text, texts)),
-                    h5py.Group(_open_group(file.id, SOURCES)),
-                )
+                parent, data = h5py.Group(_open_group(file.id, SOURCES)), [*map(decode_text, texts)]
                 parent.create_dataset(name, data=data, dtype=h5py.string_dtype())
         # HDF5 has given every contiguous dataset its address, but the file may have holes there
         reserve(self._hidden.data, self._hidden.data.stat().st_size)
@@ -96,11 +110,10 @@ class Hdf5Output(Output):
     def _make_datasets(
         self, parents: Sequence[Any], variable: Variable, group: int = 0
     ) -> Iterator[Any]:
-        """Makes a dataset for a variable in each of some HDF5 groups, and yields it.
-
-        Notes where their values lie: contiguous ones have their address in the file from now on,
-        and those that are compressed at the end are kept in a file of their own.
-        """
+        """Makes a dataset for a variable in each of some HDF5 groups, yields it, and notes where
+        its values lie."""
+        # contiguous datasets have their address in the file from now on; values that are compressed
+        # at the end are kept in a file of their own
         shape = self.description.shape(variable, group)
         nbytes = math.prod(shape) * variable.dtype.itemsize
         # tables with one value for each trajectory are too small to be worth it
@@ -139,28 +152,6 @@ class Hdf5Output(Output):
             addresses = [self._end + n * (nbytes // len(parents)) for n in range(len(parents))]
             self._end += nbytes
         self._addresses[variable.name, group] = np.array(addresses, np.int64)
-
-    def _make_scales(
-        self, file: Any, variables: Sequence[Variable], datasets: Mapping[str, Any]
-    ) -> None:
-        """Makes a scale for each dimension of datasets and attaches it to them."""
-        sizes = self.description.sizes
-        labels = {"dof": self.description.joint_names, "trajectory": self.description.names}
-        inner = {dim for variable in self.description.variables for dim in variable.dims[1:]}
-        used = {"dof", *inner - {"row", "point"}, *(dim for v in variables for dim in v.dims)}
-        for dim in (dim for dim in sizes if dim in used):
-            size, label = sizes[dim], dim
-            if dim == "time":
-                scale = datasets["time"]
-            elif names := labels.get(dim):
-                scale = file.create_dataset(dim, data=list(names), dtype=h5py.string_dtype())
-            else:
-                scale, label = _bare_dimension(file, dim, size)
-            scale.make_scale(label)
-            for variable in variables:
-                for axis, name in enumerate(variable.dims):
-                    if name == dim and variable.name != dim:
-                        h5py.h5ds.attach_scale(datasets[variable.name].id, scale.id, axis)
 
     def _make_groups(self, file: Any) -> None:
         """Makes a group for each trajectory, with its datasets, their units and their scales."""
@@ -249,7 +240,6 @@ def _untimed(kind: Any) -> Any:
 
 
 def _access(groups: bool) -> Any:
-    """Makes the properties that files are opened with."""
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     # many groups are smaller and quicker in the format of HDF5 1.8
     oldest = h5py.h5f.LIBVER_V18 if groups else h5py.h5f.LIBVER_EARLIEST

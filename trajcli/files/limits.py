@@ -95,8 +95,7 @@ class Limits:
         """Finds the limits of some dofs by quantity.
 
         Joints are matched with dofs by :func:`match_names`; limits without names are matched by
-        number. A dof that the file does not name has no limits. Raises InputError if names, numbers
-        or units do not fit.
+        number. A dof that the file does not name has no limits.
 
         itemsize: bytes of a stored value, whose rounding is forgiven. units: the units of the data
         by quantity, where they are known. picked: which dofs of a file they are, if not all.
@@ -202,10 +201,7 @@ class Limits:
 
 
 def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
-    """Reads limits from a .toml, .urdf or .yaml file. Raises InputError for anything else.
-
-    sources: the files of the command, to which it is added.
-    """
+    """Reads limits from a .toml, .urdf or .yaml file, and adds it to the files of the command."""
     if sources is not None:
         sources.record(path)
     data = read_regular(path, _LARGEST_BYTES, "a file of limits")
@@ -258,12 +254,21 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
         where = f"{path}: joint_names"
         raise InputError("not names", where=where, expected="strings", found=repr(names))
     for name in (name for name in (*QUANTITIES, *ROTATIONS[1:]) if name in document):
-        sides = _sides(document[name])
-        if sides is None:
+        table = document[name] if isinstance(document[name], dict) else {}
+        try:
+            arrays = {side: np.array(table[side]) for side in ("lower", "upper") if side in table}
+            if not arrays or any(v.dtype.kind not in "if" or v.ndim > 1 for v in arrays.values()):
+                raise ValueError
+            # a single side is symmetric
+            opposite = -next(iter(arrays.values())).astype(np.float64)
+            sides = (arrays.get(side, opposite) for side in ("lower", "upper"))
+            tables[name] = np.stack(np.broadcast_arrays(*sides)).astype(np.float64)
+            if np.isnan(tables[name]).any() or not tables[name].size:
+                raise ValueError
+        except ValueError:  # also raised for lists of unequal length
             expected = "upper (and lower, if it is not its negative): a number, or one per joint"
             where, found = f"{path}: [{name}]", repr(document[name])[:200]
-            raise InputError("not limits", where=where, expected=expected, found=found)
-        tables[name] = sides
+            raise InputError("not limits", where=where, expected=expected, found=found) from None
     # each table states its units, or has the derivative of those at the top of the document, which
     # come first here; rates of rotations are in rad unless they state something else
     known: dict[str, Units] = {}
@@ -283,24 +288,6 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
             raise InputError(unknown("unit", choices=choices, found=repr(stated), where=where))
         known[name] = units
     return names, tables, {name: known[name] for name in tables if name in known}
-
-
-def _sides(stated: Any) -> Floats | None:
-    """Reads the lower and upper limits [2, joints] of a table, or [2] of one number for all joints.
-
-    A single side is symmetric. None for anything that is not such a table.
-    """
-    table = stated if isinstance(stated, dict) else {}
-    try:
-        arrays = {side: np.array(table[side]) for side in ("lower", "upper") if side in table}
-        if not arrays or any(v.dtype.kind not in "if" or v.ndim > 1 for v in arrays.values()):
-            return None
-        opposite = -next(iter(arrays.values())).astype(np.float64)
-        lower, upper = arrays.get("lower", opposite), arrays.get("upper", opposite)
-        sides: Floats = np.stack(np.broadcast_arrays(lower, upper)).astype(np.float64)
-    except ValueError:  # lists of unequal length
-        return None
-    return None if np.isnan(sides).any() or not sides.size else sides
 
 
 def _are_texts(values: Any) -> bool:

@@ -41,7 +41,6 @@ class OutputTimes:
 
     @property
     def differ(self) -> bool:
-        """Whether there are stamps for each trajectory."""
         return self.values.ndim == 2 and int(self.values.shape[0]) > 1
 
     def stamps(self, numbers: Integers) -> npt.NDArray[Any]:
@@ -51,10 +50,7 @@ class OutputTimes:
 
 
 def times_of_file(files: Files, text: str, count: int) -> OutputTimes:
-    """Reads the stamps FILE:DATASET, or those within a file or a group, such as a bag's topic.
-
-    Raises InputError for a file without them, and for times of other than ``count`` or one.
-    """
+    """Reads the stamps FILE:DATASET [N] or [count, N], or those in a file or group, as of a bag."""
     source = parse_source(text)
     # a pattern or a folder with one file stands for that file
     expanded = expand_files(source)
@@ -92,12 +88,9 @@ def times_of_file(files: Files, text: str, count: int) -> OutputTimes:
 class ChosenTimes:
     """Stamps of an option as a clock counts them, and which lie within the rows of n trajectories.
 
-    Attributes:
-        spans: the first and last (exclusive) stamp within the rows [n, 2].
-        firsts: the first of these stamps, as stored [n].
-        shifts: the same in seconds from the first row [n]; None where stamps count from there.
-        faults: a fault for each trajectory with stamps outside its rows.
-        farthest: how far outside the farthest stamp lies, in seconds.
+    spans: the first and last (exclusive) stamp within the rows [n, 2]. firsts: the first of these
+    stamps, as stored [n]. shifts: the same in seconds from the first row [n]; None where stamps
+    count from there. farthest: how far outside the farthest stamp lies, in seconds.
     """
 
     def __init__(
@@ -182,7 +175,6 @@ class ChosenTimes:
         return self.spans[:, 1] - self.spans[:, 0]
 
     def take(self, indices: Integers) -> ChosenTimes:
-        """Selects the times of some of the trajectories."""
         selection = copy(self)
         selection.numbers, selection.spans = self.numbers[indices], self.spans[indices]
         selection.firsts = self.firsts[indices]
@@ -191,7 +183,6 @@ class ChosenTimes:
 
     @property
     def clock_name(self) -> str:
-        """The clock of the stamps, in words."""
         counted = self.shifts is None
         return "counted from the first row" if counted else "stamps of the source's clock"
 
@@ -252,5 +243,5 @@ def choose_clock(
 
 
 def _unit_of(text: str) -> Unit:
-    """Reads the unit of stamps; an unknown one is taken as seconds, as everywhere."""
+    # an unknown unit is taken as seconds, as everywhere
     return parse_time_unit(text) or Unit("s")

@@ -39,8 +39,7 @@ ROWS = ("trajectory", "row", "dof")
 class Variable:
     """An array of an output, with the names of its dimensions.
 
-    values: None where they are written block by block. has_trajectory_axis: whether the first axis
-    counts trajectories.
+    values: None where they are written block by block.
     """
 
     name: str
@@ -86,7 +85,6 @@ class Description:
 
     @property
     def kind(self) -> str:
-        """ "groups" (one for each trajectory) or "packed" (one array of all)."""
         return "groups" if self.groups else "packed"
 
     def describe_part(self, sources: Mapping[str, Sequence[str]]) -> Description:
@@ -98,7 +96,6 @@ class Description:
 
     @cached_property
     def nbytes(self) -> int:
-        """Size of all values in bytes."""
         return sum(
             self.variable_bytes(variable, k)
             for variable in self.variables
@@ -122,7 +119,6 @@ class Description:
         return tuple(sizes[dim] for dim in variable.dims)
 
     def variable_bytes(self, variable: Variable, group: int = 0) -> int:
-        """Returns the size of a variable in bytes."""
         return math.prod(self.shape(variable, group)) * variable.dtype.itemsize
 
     def entry_bytes(self, variable: Variable, group: int = 0) -> int:
@@ -154,15 +150,10 @@ def describe_output(
 ) -> Description:
     """Describes an output: one array of all trajectories, or a group for each if lengths differ.
 
-    Parameters:
-        lengths: the numbers of the trajectories that have each number of rows, counted as ``names``
-            are.
-        sizes: the sizes of the other dimensions that variables have.
-        variables: all variables; the axis of the rows is ``row``. A variable ``time`` [row] says
-            that all trajectories have the same times; where each has a group, it has them again.
-        attributes: global attributes.
-        names: names of the trajectories, which their groups take.
-        joint_names: names of the dofs.
+    lengths: the numbers of the trajectories that have each number of rows, counted as ``names``
+    are. sizes: the sizes of the other dimensions that variables have. variables: the axis of the
+    rows is ``row``; a variable ``time`` [row] says that all trajectories have the same times; where
+    each has a group, it has them again. names: of the trajectories, which their groups take.
     """
     total = sum(len(numbers) for numbers in lengths.values())
     groups = []
@@ -204,8 +195,7 @@ def time_variable(shared: bool, values: Any = None, unit: str = "s") -> Variable
 
 
 def stamp_variables(stamps: tuple[Any, str] | None) -> list[Variable]:
-    """Describes the stamps of the source at which times are 0 [trajectory], of this unit; returns
-    nothing without any."""
+    """Describes the stamps of the source at which times are 0 [trajectory], if there are any."""
     if stamps is None:
         return []
     values, unit = stamps
@@ -274,12 +264,10 @@ class Output(ABC):
         variables, and the descriptors of those that are kept in another file for now."""
 
     def write(self, span: Span, arrays: Mapping[str, Any], first: int = 0) -> None:
-        """Writes variables of some trajectories.
+        """Writes entries [b, ...] of variables of some trajectories.
 
-        Parameters:
-            arrays: entries [b, ...] by variable; those of rows [b, rows, ...]. ``time`` [1 or b,
-                rows] is left out where the output has none.
-            first: the first of the rows, where these are not all.
+        Those of rows [b, rows, ...] are written from row ``first`` on, where these are not all.
+        ``time`` [1 or b, rows] is left out where the output has none.
         """
         for name, values in arrays.items():
             variable = self._variables.get(name)
@@ -374,8 +362,7 @@ class NpzOutput(Output):
             reserve(self._hidden.data, file.tell())
 
     def _write_heads(self, file: BinaryIO) -> list[zipfile.ZipInfo]:
-        """Writes the headers of all members with the checksums of their present values; the file
-        is then at the end of the last member."""
+        """Writes the headers of all members; the file is then at the end of the last member."""
         # A header precedes its values and holds their CRC-32, so headers are written twice: to lay
         # the file out, and once all values are written.
         members, description = [], self.description

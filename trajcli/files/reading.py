@@ -18,20 +18,10 @@ _SLICE = re.compile(r"([+-]?\d{1,18})?(?::([+-]?\d{1,18})?(?::([+-]?\d{1,18})?)?
 class Reading:
     """Says how the files of a SOURCE are read, as typed. None: taken from the file.
 
-    Attributes:
-        layout: the family of the files.
-        filter_key: reads only the trajectories listed under this name.
-        dofs: the dofs that are read, by number or name.
-        joints: names of the dofs.
-        rotation: the dofs that are rotations, and their form.
-        axes: the axes of the arrays in their order, such as TBD or DT.
-        episodes: the trajectories that are read.
-        dt, rate, times: the step, the rate in Hz, or stamps of the rows.
-        units: the units of the values.
-        skip_rows: the number of lines before the heading of a table of text.
-        since, until: the window of time whose rows are read.
-        quantity: the quantity of a named array, position to jerk.
-        allow_external: follows links, storage and virtual datasets out of a file.
+    layout: the family of the files. filter_key: reads only the trajectories listed under this name.
+    axes: the axes of the arrays in their order, such as TBD or DT. skip_rows: the number of lines
+    before the heading of a table of text. quantity: that of a named array, position to jerk.
+    allow_external: follows links, storage and virtual datasets out of a file.
     """
 
     layout: str | None = None
@@ -60,17 +50,14 @@ class Reading:
 
     @property
     def window(self) -> bool:
-        """Whether only the rows of a window of time are read."""
         return self.since is not None or self.until is not None
 
     @property
     def clock(self) -> list[str]:
-        """The value of --dt, --rate or --times."""
         return [str(x) for x in (self.dt, self.rate, self.times) if x is not None]
 
     @property
     def input_units(self) -> InputUnits:
-        """The units as typed. Raises UsageError for unknown ones."""
         return parse_option(self.units)
 
 
@@ -78,12 +65,9 @@ class Reading:
 class Repair:
     """Says how recordings are repaired before they are used, as typed.
 
-    Attributes:
-        max_gap: seconds; stamps further apart end one trajectory and begin another.
-        repeated_times: "drop" leaves out rows whose stamp repeats the one before.
-        wrap_dofs: the angles that are made continuous.
-        trim: leaves out standstill at both ends.
-        still: the speed of standstill; None: a share of the largest speed.
+    max_gap: seconds; stamps further apart end one trajectory and begin another. repeated_times:
+    "drop" leaves out rows whose stamp repeats the one before. wrap_dofs: the angles that are made
+    continuous. still: the speed of standstill; None: a share of the largest speed.
     """
 
     max_gap: float | None = None
@@ -115,10 +99,7 @@ def parse_floats(text: str) -> list[float] | None:
 
 
 def parse_selection(text: str | None, count: int) -> Sequence[int]:
-    """Parses the trajectories that 3, 0:10, -1 or 2,5,-1 pick among ``count``.
-
-    None and "all" pick all. Raises UsageError for numbers out of range.
-    """
+    """Parses the trajectories that 3, 0:10, -1 or 2,5,-1 pick among ``count``; None picks all."""
     if text is None or text.strip() == "all":
         return range(count)
     # as in Python: negative numbers count from the end, and 0:10 excludes 10

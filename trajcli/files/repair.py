@@ -41,8 +41,7 @@ def repair_recordings(
     """Repairs recordings; returns recordings that read the same files.
 
     least: rows that a segment between gaps needs; shorter ones are left out. episodes: the
-    trajectories of the result that are used, which the report is about. Raises InputError if no
-    segment is long enough, or stamps do not increase.
+    trajectories of the result that are used, which the report is about.
     """
     repair.refuse_gap()
     counts: Counter[str] = Counter()
@@ -78,10 +77,7 @@ def repair_recordings(
 def _split_at_gaps(
     recording: Recording, repair: Repair, least: int, counts: Counter[str]
 ) -> Iterator[Recording]:
-    """Yields the segments between gaps of a group; equally spaced trajectories are not split.
-
-    Raises InputError for stamps that do not increase. counts: the numbers for the report.
-    """
+    """Yields the segments between gaps of a group; equally spaced trajectories are not split."""
     clock = None if recording.fault is not None else recording.clock
     if clock is None or not clock.stamped or clock.values is None:
         longer = repair.max_gap and clock and clock.step and clock.step > repair.max_gap
@@ -122,10 +118,7 @@ def _split_at_gaps(
 def _trim(
     recordings: Sequence[Recording], still: float | None, report: Report, episodes: str | None
 ) -> Iterator[Recording]:
-    """Yields recordings without standstill at both ends.
-
-    The rows that remain of each trajectory that ``episodes`` takes go to the report, by its name.
-    """
+    """Yields recordings without standstill at both ends, and reports the rows that remain."""
     from trajcli.scores import moving_rows
 
     taken = set(parse_selection(episodes, sum(map(len, recordings))))

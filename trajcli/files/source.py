@@ -19,8 +19,6 @@ ENDINGS = (
     "|yaml|yml"
 )
 _NAMED = rf"(?is)(?P<path>.*?\.(?:{ENDINGS}))(?P<rest>:.*|@.*)?"
-
-
 # Runs of digits, by which names are sorted as people count.
 _DIGITS = re.compile(r"(\d+)")
 ONE_SOURCE = ("zarr.json", ".zgroup", ".zarray")
@@ -33,12 +31,9 @@ class Place:
 
     Messages print a place as text; code compares and changes its fields, and never parses the text.
 
-    Attributes:
-        path: the file; "" for values that no file holds, such as those of an option.
-        name: the dataset or group as messages show it behind the path, "/data/demo_0".
-        attribute: the attribute of the file, or of the dataset or group.
-        remark: text behind all that, such as ", in ms"; without a file, the whole text.
-        title: text in front, such as "time stamps ".
+    path: the file; "" for values that no file holds, such as those of an option. name: the dataset
+    or group as messages show it behind the path, "/data/demo_0". remark: text behind all that, such
+    as ", in ms"; without a file, the whole text. title: text in front, such as "time stamps ".
     """
 
     path: str = ""
@@ -58,19 +53,14 @@ class Place:
         return self.name.rpartition("/")[2]
 
     def __bool__(self) -> bool:
-        return self != _NOWHERE
+        return self != Place()
 
     def with_remark(self, text: str) -> Place:
-        """Appends text to the remark."""
         return replace(self, remark=self.remark + text)
 
     def relative_text(self, folder: str) -> str:
         """Prints the place with its path relative to a folder, as outputs have it."""
-        place = replace(self, path=relative_path(self.path, folder)) if self.path else self
-        return str(place)
-
-
-_NOWHERE = Place()
+        return str(replace(self, path=relative_path(self.path, folder)) if self.path else self)
 
 
 def first_and_more(places: Iterable[Place]) -> Place:
@@ -90,7 +80,6 @@ class Source(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """The place of the values that are read from it."""
         dofs = "" if self.dofs is None else f"[{self.dofs}]"
         if self.dataset is None:
             return Place(str(self.path), "", self.attribute or "", dofs)
@@ -103,8 +92,7 @@ class Source(NamedTuple):
 def parse_source(text: str, attributes: bool = False) -> Source:
     """Parses FILE[:DATASET], which may end in a slice of dofs or, with ``attributes``, in @ATTR.
 
-    A file whose name is the whole text comes first. Raises UsageError for a URL and for standard
-    input.
+    A file whose name is the whole text comes first.
     """
     if text == "-":
         hint = "write it to a file first: ... > actions.npy"
@@ -149,7 +137,6 @@ def expand_files(source: Source) -> list[Source]:
     text = str(source.path)
     if not os.path.isdir(text):
         return expand_pattern(source) or [source]
-
     # files that mark a data set, the most specific first, and patterns of its trajectories:
     # LeRobot, Minari, a ROS 2 bag, and a Zarr store, which is one source
     marks: list[tuple[str, tuple[str, ...]]] = [

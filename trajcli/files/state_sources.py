@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, UsageError, wrong_shape
-from trajcli.files._layouts import Layout
+from trajcli.errors import InputError, UsageError, wrong_shape
 from trajcli.files.catalogue import Catalogue, Dataset, Values, load_array, stack_arrays
 from trajcli.files.conversion import convert_to_si, divide, join_axes, read_unit
 from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
@@ -43,10 +42,9 @@ def state_from_option(
     """Reads the state that --start or --goal names: zero, numbers, FILE[:GROUP] or FILE:DATASET.
 
     It has the dofs of a group, and its units unless it states others. For --start, a DATASET of
-    several trajectories gives their first rows. Raises UsageError for any other word, and
-    InputError for a file without states. words: words that the command itself takes.
+    several trajectories gives their first rows. words: words that the command itself takes.
     """
-    option, numbers = f"--{role}", parse_floats(text)
+    numbers = parse_floats(text)
     if text == "zero" or numbers is not None:
         values = np.zeros(group.shape[2]) if numbers is None else np.array(numbers)
         state = _state(role, {"position": values}, Place(remark=text), group)
@@ -55,13 +53,12 @@ def state_from_option(
     # a single word without . : or / is more likely a misspelled value than a missing file
     if not set(".:/") & set(text) and not os.path.exists(text):
         first = text == "first" and not words
-        hint = "trajcli differentiate takes recorded positions" if first else ""
         raise UsageError(
             "neither a value nor a file",
-            where=option,
+            where=f"--{role}",
             expected=f"{words}zero, numbers like 0,0.1, FILE[:GROUP] or FILE:DATASET",
             found=text,
-            hint=hint,
+            hint="trajcli differentiate takes recorded positions" if first else "",
         )
     # a folder or glob can only mean recorded trajectories, one start for each
     source = parse_source(text)
@@ -95,29 +92,21 @@ def state_from_option(
             return _with_stored_index(state, role, file, prefix)
     layout = group.layout if group.member and file.path == group.file.path else None
     absent = layout and group.member and "*" not in name and not layout.array(group.member, [name])
-    if not name or absent or file.has_group(name):
-        raise InputError(_no_state(role, file, name, group, layout))
-    return _first_rows(files, role, text, group)
-
-
-def _no_state(
-    role: str, file: Catalogue, name: str, group: Recording, layout: Layout | None
-) -> Fault:
-    """Makes the fault of a file without a state, with a hint at one array that may be meant."""
+    if name and not absent and not file.has_group(name):
+        return _first_rows(files, role, text, group)
+    # the hint names one array that may be meant: recorded positions, or one of a state's size
     fault, names = file.missing(name or f"{role}/position"), file.names()
-    sizes = (group.shape[2], 4 * len(_turning(group)))  # of one state
+    sizes = (group.shape[2], 4 * len(_turning(group)))
     if layout and group.member:
         names = layout.position_names(group.member)[: role == "start"]
     elif len(names) != 1 or math.prod(file.require(names[0]).shape) not in sizes:
         names = []
-    return replace(fault, hint=f"{file.shell_name(names[0])}, if it is meant") if names else fault
+    hint = f"{file.shell_name(names[0])}, if it is meant" if names else fault.hint
+    raise InputError(replace(fault, hint=hint))
 
 
 def _first_rows(files: Files, role: str, text: str, group: Recording) -> States:
-    """Reads the first row of every trajectory that FILE:DATASET names, as SOURCE would.
-
-    Raises InputError for a goal, and where no dataset is named.
-    """
+    """Reads the first row of every trajectory that FILE:DATASET names, as SOURCE would."""
     source = parse_source(text)
     reading = Reading(layout=files.reading.layout, filter_key=files.reading.filter_key)
     recorded = read_recordings(files.with_reading(reading), [text], as_stored=True)
@@ -190,10 +179,7 @@ def _turning(group: Recording) -> Sequence[RotationDofs]:
 def _state(
     role: str, stored: Mapping[str, Values | None], source: Place, group: Recording
 ) -> States:
-    """Prepares states [D] or [S, D] with the dofs of a group, in SI; large ones stay in the file.
-
-    Raises InputError for another shape, or for units of another kind than those of the group.
-    """
+    """Prepares states [D] or [S, D] in SI with the dofs of a group; large ones stay in files."""
     parts, names, dofs = dict[str, Values](), dict[str, str](), group.shape[2]
     for part, values in stored.items():
         if values is None:

@@ -119,22 +119,10 @@ def write(
 ) -> list[str]:
     """Writes an output: reserves its space in a hidden file, fills it, and renames it.
 
-    Parameters:
-        out: the name of the file, which says its form: .h5 or .hdf5, .npz, .npy.
-        description: what the file holds.
-        fill: called with the open output, to write all values to it.
-        overwrite: whether an existing OUT is replaced.
-        compress: the level of deflate, 1 to 9, for HDF5.
-        sources: the files that are read, which have to be the same when all is written.
-
-    Returns:
-        Remarks about the complete output.
-
-    Raises:
-        OutputError, BusyError: for an OUT that cannot be written, not in this form, or that another
-            process writes.
-        InputError: if a source changed while it was read.
-        Anything that ``fill`` raises. OUT is then, as after any error, what it was.
+    fill: called with the open output, to write all values to it. compress: the level of deflate, 1
+    to 9, for HDF5. sources: the files that are read, which have to be the same when all is written.
+    Returns remarks about the complete output. After any error, also of ``fill``, OUT is what it
+    was.
     """
     # what can be refused is refused before a hidden folder appears
     refuse_form(out, description, compress)
@@ -165,7 +153,6 @@ def write(
 
 
 def stop_error(out: Path, reason: str, done: int, total: int) -> Stopped:
-    """Makes the error of an output whose writing was stopped."""
     found, hint = f"{done} of {total} trajectories done", "run the same command again"
     return Stopped(f"stopped by {reason}", where=str(out), found=found, hint=hint)
 
@@ -211,10 +198,7 @@ def save(
 
 def load(path: Path) -> list[tuple[dict[str, Any], Any, dict[str, Any]]]:
     """Reads a file that trajcli wrote: outputs [B, T, D], their time and the attributes, of all
-    trajectories together or, where they differ in length, of each.
-
-    Raises InputError if the file holds no output, or no time.
-    """
+    trajectories together or, where they differ in length, of each."""
     with open_arrays(path) as file:
         names, attributes = file.names(), dict(file.attributes())
         prefixes = [name.removesuffix("time") for name in names if name.endswith("/time")]
