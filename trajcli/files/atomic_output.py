@@ -50,8 +50,10 @@ class HiddenFolder:
             import hashlib
 
             name = hashlib.sha256(os.fsencode(name)).hexdigest()
-        self._out, self._prefix, self._overwrite = path, f".{name}.trajcli-", overwrite
-        self.path = self._sibling(os.urandom(4).hex())
+        prefix = f".{name}.trajcli-"
+        self._out, self._overwrite = path, overwrite
+        self._lock_path = path.parent / f"{prefix}lock"
+        self.path = path.parent / f"{prefix}{os.urandom(4).hex()}"
         self.data = self.path / "data"
         """What becomes OUT."""
         refuse_path(path, overwrite)
@@ -65,7 +67,7 @@ class HiddenFolder:
             refuse_path(path, overwrite)  # the process before may just have written it
             if exclusive:  # a living process would hold the lock: other folders are of killed ones
                 for name in os.listdir(path.parent):
-                    if not re.fullmatch(f"{re.escape(self._prefix)}[0-9a-f]{{8}}", name):
+                    if not re.fullmatch(f"{re.escape(prefix)}[0-9a-f]{{8}}", name):
                         continue
                     with contextlib.suppress(FileNotFoundError):
                         folder = path.parent / name
@@ -86,10 +88,7 @@ class HiddenFolder:
         self.close()
 
     def publish(self) -> None:
-        """Renames the data to OUT.
-
-        Raises OutputError where OUT appeared in the meantime and must not be replaced.
-        """
+        """Renames the data to OUT; raises OutputError where OUT appeared in the meantime."""
         # No signal is answered between the rename and the note that the run is complete: a command
         # with OUT under its name ends with 0.
         with hold_signals():
@@ -104,7 +103,7 @@ class HiddenFolder:
         remaining = []
         with hold_signals():
             if self._lock is not None:
-                lock, descriptor, self._lock = self._sibling("lock"), self._lock, None
+                lock, descriptor, self._lock = self._lock_path, self._lock, None
                 # Unlinked while it is held, so that a process that opens this file afterwards finds
                 # that it has no name any more, and makes another. Closed before the folder is
                 # listed, which takes a descriptor.
@@ -120,17 +119,11 @@ class HiddenFolder:
             atexit.unregister(self.close)
         return remaining
 
-    def _sibling(self, name: str) -> Path:
-        return self._out.parent / f"{self._prefix}{name}"
-
     def _acquire_lock(self) -> bool:
-        """Takes the lock; returns False on file systems that have none.
-
-        Raises BusyError if another process holds it.
-        """
+        """Takes the lock; returns False on file systems that have none."""
         # a lock file that vanishes belongs to a run that has just ended; a hundred in a row are no
         # accident
-        lock = self._sibling("lock")
+        lock = self._lock_path
         for _ in range(100):
             try:
                 descriptor = _open_lock(lock)

@@ -123,7 +123,6 @@ class Clock:
 
     @classmethod
     def from_steps(cls, stored: Dataset, given: Unit | None = None) -> Clock:
-        """Reads the times that a dataset of steps, or of one step, gives."""
         clock = _stored_times(stored, given, stamps=False)
         values = clock.values  # one step in another unit is a number, no array
         known = np.ravel([] if isinstance(values, Dataset) else np.asarray(values))
@@ -174,30 +173,28 @@ class Clock:
         if all(len(clock.shape) == 1 and clock.where == first.where for clock in clocks):
             longest = max(clocks, key=lambda clock: clock.count)
             return replace(joined, values=longest.values, shape=longest.shape)
-        tables = [
-            clock._table(joined.stamped, 1 if extra is None else clock.count + extra)
-            for clock in clocks
-        ]
+        # a table [1 or batch, width] of stamps or of steps for each
+        tables = list[Values]()
+        for clock in clocks:
+            width, table = 1 if extra is None else clock.count + extra, clock.values
+            if table is None:
+                step = np.nan if clock.step is None else clock.step
+                line = step * np.arange(width) if joined.stamped else np.full(width, step)
+                tables.append(line[None])
+                continue
+            if clock.stamped and not joined.stamped:
+                table = np.diff(load_array(table).astype(np.float64))
+            if table.ndim < 2:
+                table = np.reshape(load_array(table), (1, -1))
+            if table.shape[1] == 1 < width:
+                table = np.broadcast_to(load_array(table), (table.shape[0], width))
+            tables.append(table)
         values: Values = stack_arrays(tables, batches)
         values = values if values.nbytes > EAGER_BYTES else load_array(values)
         kind = "time stamps" if joined.stamped else "dt"
         several = len({clock.where for clock in clocks}) > 1
         where = Place(remark=f"{kind} of the inputs") if several else first.where
         return replace(joined, values=values, shape=shape, where=where)
-
-    def _table(self, stamped: bool, width: int) -> Values:
-        """Reads the values as a table [1 or batch, width] of stamps or of steps."""
-        if self.values is None:
-            step = np.nan if self.step is None else self.step
-            return step * np.arange(width)[None] if stamped else np.full((1, width), step)
-        values = self.values
-        if self.stamped and not stamped:
-            values = np.diff(load_array(values).astype(np.float64))
-        if values.ndim < 2:
-            values = np.reshape(load_array(values), (1, -1))
-        if values.shape[1] == 1 < width:
-            values = np.broadcast_to(load_array(values), (values.shape[0], width))
-        return values
 
     @property
     def shared(self) -> bool:
@@ -206,7 +203,6 @@ class Clock:
     def fit_shape(
         self, batch: int, count: int, acting: bool = False, lengths: Integers | None = None
     ) -> Clock:
-        """Fits the times to trajectories [batch, count]."""
         values, shape = self.values, self.shape
         # MATLAB writes the steps of one trajectory as a column [T, 1], the shape of one step for
         # each of T trajectories: the numbers of rows and trajectories tell which it is
@@ -332,8 +328,7 @@ class Clock:
         return [wrong_shape(self.where, expected, shape, what="wrong number of steps")]
 
     def faults(self, begin: int = 0, end: int | None = None) -> list[Fault]:
-        """Checks the steps or stamps of trajectories begin to end: steps must be positive and
-        finite, stamps finite and strictly increasing."""
+        """Checks that steps are positive and finite, stamps finite and strictly increasing."""
         if faults := self.shape_faults():
             return faults
         end = self.batch if end is None else end
@@ -353,8 +348,7 @@ class Clock:
         return np.where(beyond > 0, ends + beyond, values)
 
     def row_times(self, begin: int = 0, end: int | None = None) -> Floats:
-        """Reads the times [b or 1, count] of trajectories begin to end, counted from their first
-        row. Raises InputError for :meth:`faults`."""
+        """Reads the times [b or 1, count] of trajectories begin to end since their first row."""
         raise_if_any(self.faults(begin, end))
         times = self.stored_times(begin, end)
         return times - times[:, :1]
@@ -380,7 +374,7 @@ class Clock:
     def first_stamps(
         self, trajectories: Numbers, skip_start: bool = False
     ) -> npt.NDArray[Any] | None:
-        """Reads the first stamps of trajectories as the source has them; None without any.
+        """Reads the first stamps as the source has them; None without any.
 
         skip_start: for actions with one stamp more than rows, takes the stamp of the first row.
         """
@@ -403,7 +397,6 @@ class Clock:
         return replace(self, absolute=absolute, unit=unit)
 
     def steps(self, begin: int, end: int) -> Floats:
-        """Reads the steps [b or 1, h] of trajectories begin to end."""
         if self.values is None:
             return np.full((1, 1), np.nan if self.step is None else self.step)
         steps = _rows(self.values, begin, end).astype(np.float64)

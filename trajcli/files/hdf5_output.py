@@ -36,7 +36,6 @@ class Hdf5Output(Output):
     """
 
     def _complete(self) -> None:
-        """Compresses what was written, and lists the inputs of a part."""
         # one dataset after the other, chunk by chunk: the bytes do not depend on blocks or parts
         if not self._packed and not self.inputs:
             return
@@ -118,7 +117,7 @@ class Hdf5Output(Output):
         nbytes = math.prod(shape) * variable.dtype.itemsize
         # tables with one value for each trajectory are too small to be worth it
         rows = variable.has_trajectory_axis and len(variable.dims) > 1
-        packed = self.level is not None and rows and self.description.variable_bytes(variable) > 0
+        packed = self.level is not None and rows and math.prod(self.description.shape(variable)) > 0
         in_group = bool(self.description.groups) and variable.has_trajectory_axis
         properties = _untimed(h5py.h5p.DATASET_CREATE)
         if packed:
@@ -154,7 +153,6 @@ class Hdf5Output(Output):
         self._addresses[variable.name, group] = np.array(addresses, np.int64)
 
     def _make_groups(self, file: Any) -> None:
-        """Makes a group for each trajectory, with its datasets, their units and their scales."""
         # HDF5's own functions take a third of the time of h5py's, and there may be thousands of
         # groups. Datasets are labelled as they are made, while HDF5 still has them at hand. As
         # h5ds.attach_scale would also list every dataset at the scale of the dofs, which takes
@@ -163,6 +161,7 @@ class Hdf5Output(Output):
         folders = dict[str, Any]()
         sizes = self.description.sizes
         scales = {n: np.array([file[n].ref], h5py.ref_dtype) for n in sizes if n in file}
+        creation = _untimed(h5py.h5p.GROUP_CREATE)
         scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.string_dtype()
         text_type = h5py.h5t.py_create(text, logical=True)
         lists_type = h5py.h5t.vlen_create(h5py.h5t.STD_REF_OBJ)
@@ -175,7 +174,7 @@ class Hdf5Output(Output):
                 try:
                     if path not in folders:
                         folders[path] = _open_group(file.id, path)
-                    parents.append(_new_group(folders[path], last))
+                    parents.append(h5py.h5g.create(folders[path], last.encode(), None, creation))
                 except ValueError as error:
                     raise OutputError(
                         "a group that cannot be made", where=name, found=str(error)
@@ -213,27 +212,23 @@ class Hdf5Output(Output):
 
 
 def _bare_dimension(parent: Any, name: str, size: int) -> tuple[Any, str]:
-    """Makes netCDF's mark of a dimension without coordinates, of which no values are stored;
-    returns it and its label."""
+    """Makes netCDF's mark of a dimension without coordinates or values, and its label."""
     label = f"This is a netCDF dimension but not a netCDF variable.{size:10d}"
     return parent.create_dataset(name, shape=(size,), dtype=">f4"), label
 
 
 def _open_group(parent: Any, path: str) -> Any:
     """Opens a group, and makes it and those above it where there are none."""
-    for name in filter(None, path.split("/")):
-        exists = name.encode() in parent
-        parent = h5py.h5g.open(parent, name.encode()) if exists else _new_group(parent, name)
+    for name in filter(None, path.encode().split(b"/")):
+        if name in parent:
+            parent = h5py.h5g.open(parent, name)
+        else:
+            parent = h5py.h5g.create(parent, name, None, _untimed(h5py.h5p.GROUP_CREATE))
     return parent
 
 
-def _new_group(parent: Any, name: str) -> Any:
-    return h5py.h5g.create(parent, name.encode(), None, _untimed(h5py.h5p.GROUP_CREATE))
-
-
 def _untimed(kind: Any) -> Any:
-    """Makes properties of objects that do not say when they were made: the same input gives the
-    same bytes."""
+    # objects do not say when they were made: the same input gives the same bytes
     properties = h5py.h5p.create(kind)
     properties.set_obj_track_times(False)
     return properties

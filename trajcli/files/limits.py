@@ -118,8 +118,7 @@ class Limits:
         }
 
     def unit_remarks(self, name: str, converted: Units | None) -> list[str]:
-        """Says what is assumed where only the data, or only the limits of a quantity, state a unit
-        other than SI. converted: the units that the data was in."""
+        """Says what is assumed where data or limits alone state a unit other than SI."""
         units, remarks = self.units.get(name), list[str]()
         for what, stated, other in (("limits", units, converted), ("data", converted, units)):
             if stated is None and other and unit_text(si_units(other)) != unit_text(other):
@@ -190,8 +189,7 @@ class Limits:
         )
 
     def matched(self, dofs: Sequence[str], picked: Dofs | None = None) -> list[dict[str, Any]]:
-        """Says for JSON which limit each dof has, by the name or number of the joint, and how it
-        was matched."""
+        """Says for JSON which limit each dof has, and how it was matched."""
         by = "all" if self.for_all else "number" if self.joints is None else "name"
         return [
             {"dof": dof, "limit": None, "by": None} if joint == _NONE else

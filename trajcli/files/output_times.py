@@ -108,7 +108,8 @@ class ChosenTimes:
         far that may be off by rounding, in seconds.
         """
         self.times, self.numbers, self._clock, self._slack = times, numbers, clock, slack
-        self.unit = times.unit or (Unit("s") if clock is None else _unit_of(clock[1]))
+        # an unknown unit is taken as seconds, as everywhere
+        self.unit = times.unit or parse_time_unit(clock[1] if clock else "s") or Unit("s")
         self.faults, self.farthest = list[Fault](), 0.0
         spans, firsts, shifts = [], [], []
         for k, (number, end) in enumerate(zip(numbers.tolist(), ends.tolist(), strict=True)):
@@ -153,8 +154,7 @@ class ChosenTimes:
         self.shifts: Floats | None = None if clock is None else np.array(shifts)
 
     def seconds(self, k: int) -> tuple[Floats, float]:
-        """Counts all stamps in seconds from the first row of the k-th trajectory; returns them,
-        and how far off they may be by rounding."""
+        """Counts all stamps in seconds from the first row, and how far off they may be."""
         number, clock, spare = int(self.numbers[k]), self._clock, float(self._slack[k])
         stamps, starts = self.times.stamps(np.array([number]))[0], self.times.starts
         if clock is None:
@@ -166,12 +166,12 @@ class ChosenTimes:
         # The difference of the first stamps is exact, as int64 nanoseconds since 1970 have more
         # digits than float64; the other stamps are counted from the first, and are small numbers.
         first, source = sum(exact_seconds(*term) for term in terms), (clock[0][k], clock[1])
-        spare += sum(stamp_rounding(x) / _unit_of(text).per_si for x, text in [*terms, source])
+        units = [(stamp, parse_time_unit(text) or Unit("s")) for stamp, text in [*terms, source]]
+        spare += sum(stamp_rounding(stamp) / unit.per_si for stamp, unit in units)
         return in_seconds(stamps, self.unit, True) + float(first - exact_seconds(*source)), spare
 
     @property
     def counts(self) -> Integers:
-        """How many rows each trajectory gets [n]."""
         return self.spans[:, 1] - self.spans[:, 0]
 
     def take(self, indices: Integers) -> ChosenTimes:
@@ -195,12 +195,10 @@ class ChosenTimes:
 
     @property
     def times_differ(self) -> bool:
-        """Whether the times that are written differ by trajectory."""
         return self.times.differ or bool((self.spans != self.spans[:1]).any())
 
     def row_times(self, indices: Integers) -> tuple[Floats, Floats]:
-        """Computes the times [1 or b, N] of trajectories with equally many: in seconds from the
-        first row, and from the first of these times."""
+        """Computes times [1 or b, N] in seconds from the first row, and from the first of them."""
         spans, stamps = self.spans[indices], self.times.stamps(self.numbers[indices])
         if (spans == spans[0]).all():  # one line of times for all, where they share it
             stamps = stamps[:, slice(*spans[0].tolist())]
@@ -240,8 +238,3 @@ def choose_clock(
     # the clock comes first, so that it is taken where both put all stamps within the rows
     readings = [ChosenTimes(times, numbers, start, ends, slack) for start in clocks]
     return max(readings, key=lambda reading: (reading.counts.sum(), -reading.farthest))
-
-
-def _unit_of(text: str) -> Unit:
-    # an unknown unit is taken as seconds, as everywhere
-    return parse_time_unit(text) or Unit("s")

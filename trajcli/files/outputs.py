@@ -88,8 +88,8 @@ class Description:
         return "groups" if self.groups else "packed"
 
     def describe_part(self, sources: Mapping[str, Sequence[str]]) -> Description:
-        """Describes the output as a part of a run, which lists all names that attributes sum up,
-        and those of the groups in the order of the run: merge needs them."""
+        """Lists all names that attributes sum up in the description of a part, for merge."""
+        # the names of the groups, too, in the order of the run
         titles = {n: x for g in self.groups for n, x in zip(g.numbers, g.names, strict=True)}
         order = {"trajectory": [titles[number] for number in sorted(titles)]} if titles else {}
         return replace(self, sources={**sources, **order})
@@ -97,18 +97,16 @@ class Description:
     @cached_property
     def nbytes(self) -> int:
         return sum(
-            self.variable_bytes(variable, k)
+            math.prod(self.shape(variable, k)) * variable.dtype.itemsize
             for variable in self.variables
             for k in range(len(self.groups) if variable.has_trajectory_axis and self.groups else 1)
         )
 
     @property
     def streamed(self) -> list[Variable]:
-        """The variables whose values are written block by block."""
         return [variable for variable in self.variables if variable.values is None]
 
     def shape(self, variable: Variable, group: int = 0) -> tuple[int, ...]:
-        """Returns the shape of a variable, of the trajectories of a group where there are any."""
         sizes = self.sizes
         if self.groups:
             part, shorter = self.groups[group], sizes["row"] - self.groups[group].rows
@@ -118,18 +116,13 @@ class Description:
             sizes["point"] = sizes.get("point", 0) - shorter
         return tuple(sizes[dim] for dim in variable.dims)
 
-    def variable_bytes(self, variable: Variable, group: int = 0) -> int:
-        return math.prod(self.shape(variable, group)) * variable.dtype.itemsize
-
     def entry_bytes(self, variable: Variable, group: int = 0) -> int:
-        """Returns the size of one entry along the first axis in bytes."""
         return math.prod(self.shape(variable, group)[1:]) * variable.dtype.itemsize
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Trajectories that are written at once: those from ``begin`` to ``end`` (exclusive) of the
-    ``group`` of :attr:`Description.groups`, which are of one length."""
+    """Trajectories ``begin`` to ``end`` (exclusive) of a group of :attr:`Description.groups`."""
 
     begin: int
     end: int
@@ -260,8 +253,7 @@ class Output(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Makes the file without the values, reserves its space, and sets the addresses of all
-        variables, and the descriptors of those that are kept in another file for now."""
+        """Makes the file without the values, reserves its space, and sets their addresses."""
 
     def write(self, span: Span, arrays: Mapping[str, Any], first: int = 0) -> None:
         """Writes entries [b, ...] of variables of some trajectories.
@@ -316,8 +308,7 @@ class Output(ABC):
 
     def region(self, name: str, span: Span) -> tuple[int, int] | None:
         """Finds the file descriptor and the byte from which all entries of a span lie one after
-        the other, for kernels that write into the file; None where they do not, and :meth:`write`
-        finds the address of each."""
+        the other, for kernels that write into the file; None where they do not."""
         # an array of all trajectories has one address and no gaps; groups of one length have gaps
         # where HDF5 put metadata between their datasets
         group = span.group
@@ -328,7 +319,6 @@ class Output(ABC):
         return self._descriptors.get(name, self._data), int(addresses[0]) + span.begin * size
 
     def finish(self) -> None:
-        """Completes the output and gives it its name."""
         with os_failures(self.path):
             self._complete()
             self._close_files()  # before the rename, as a network disk may only now report errors
@@ -428,9 +418,10 @@ class NpyOutput(Output):
     def _prepare(self) -> None:
         self._name = next(v.name for v in self.description.streamed if v.name != "time")
         variable = self._variables[self._name]
-        head = _npy_header(variable.dtype, self.description.shape(variable))
+        shape = self.description.shape(variable)
+        head = _npy_header(variable.dtype, shape)
         self._hidden.data.write_bytes(head)
-        reserve(self._hidden.data, len(head) + self.description.variable_bytes(variable))
+        reserve(self._hidden.data, len(head) + math.prod(shape) * variable.dtype.itemsize)
         self._addresses[self._name, 0] = np.array([len(head)])
 
     def _write_entries(

@@ -109,7 +109,6 @@ def read_recordings(
 
 
 def _find_groups(files: Files, sources: Sequence[str], actions: bool, as_stored: bool) -> _Groups:
-    """Finds the groups of arrays that SOURCEs name, in their order."""
     if not sources:
         raise UsageError(
             "no SOURCE", where="SOURCE", expected="one or more of FILE[:DATASET]", found="none"
@@ -161,11 +160,7 @@ def _find_groups(files: Files, sources: Sequence[str], actions: bool, as_stored:
 
 
 def _record_groups(files: Files, groups: _Groups, as_stored: bool) -> list[Recording]:
-    """Makes recordings of groups of arrays.
-
-    Among several, a group that cannot be used becomes a placeholder with its fault and the shape of
-    another, so that commands can go on with the rest.
-    """
+    """Makes recordings of groups of arrays; one that cannot be used becomes a placeholder."""
     reading = files.reading
     given = reading.input_units if reading.units or not as_stored else None
     for file in {id(group.file): group.file for group, _ in groups if reading.units}.values():
@@ -239,8 +234,8 @@ def no_positions(first: Recording) -> Fault:
 def choose_recordings(recordings: Sequence[Recording], actions: bool) -> list[Recording]:
     """Chooses one recording per group of files for which SOURCE names no dataset.
 
-    These are the groups with actions, as for integrate, or all groups of a file without actions.
-    actions: whether to take the actions of a group, not its other arrays, if they differ in shape.
+    These are the groups with actions, or all groups of a file without actions. actions: whether to
+    take the actions of a group, not its other arrays, if they differ in shape.
     """
     # recordings of one group differ in their arrays, since these differ in shape; a key counts how
     # often each was named, so that a file that is named twice is read twice
@@ -387,11 +382,7 @@ def dof_faults(groups: Sequence[Recording]) -> Iterator[Fault]:
 
 
 def _compare_joints(recordings: Sequence[Recording]) -> tuple[list[str], Fault | None]:
-    """Compares the joints of recordings with those of the first that names them.
-
-    Returns a note on the first recording whose joints match by names that are not equal, and the
-    fault of the first that has other joints, or joints in another order.
-    """
+    """Notes joints that match by names that are not equal, and makes a fault of other joints."""
     # a recording without names may hold any joints, so only those with names are compared
     first: Recording | None = None
     expected: Sequence[str] = ()
@@ -442,7 +433,6 @@ def require_one_topic(groups: Sequence[ArrayGroup]) -> None:
 
 
 def _plain_groups(file: Catalogue, source: Source, actions: bool) -> list[ArrayGroup]:
-    """Finds the groups of a file without a layout."""
     # in order: a file of one array, arrays that DATASET names, arrays known by their names in the
     # groups that it names, and a guess
     name = source.dataset
@@ -486,10 +476,7 @@ def _plain_groups(file: Catalogue, source: Source, actions: bool) -> list[ArrayG
 
 
 def _common_name(file: Catalogue, paths: Sequence[str]) -> str:
-    """Finds one name for arrays that a pattern names, if they are trajectories of one quantity.
-
-    These have one quantity and the same dofs, such as run_0 and run_1; "" for any others.
-    """
+    """Finds one name for arrays of one quantity with the same dofs, as run_0 and run_1; else ""."""
     lasts = [path.rpartition("/")[2] for path in paths]
     kinds = {last if last in (*QUANTITIES, *ROTATIONS) else rate_name(last) for last in lasts}
     dofs = {find_array(file, path).shape[1:][-1:] for path in paths} if len(set(lasts)) > 1 else ()
@@ -533,10 +520,7 @@ def _known_groups(file: Catalogue, prefix: str) -> Iterator[ArrayGroup]:
 def _layout_groups(
     file: Catalogue, layout: Layout, source: Source, filter_key: str | None, actions: bool
 ) -> _Groups:
-    """Finds the arrays of every trajectory of a layout that DATASET matches.
-
-    DATASET matches groups of trajectories, or else names an array in each of them or in the file.
-    """
+    """Finds the arrays of every trajectory of a layout that DATASET matches."""
     members = layout.split.members if filter_key is None else layout.filter_members(filter_key)
     if not members:
         raise InputError(
@@ -615,11 +599,9 @@ def _named_arrays(
 
 
 def mark_faults(recordings: Sequence[Recording]) -> list[Recording]:
-    """Replaces recordings without rows or with uncommon dofs by placeholders with their fault.
-
-    This only concerns recordings that are one of several, by a layout or by the numbers in their
-    names: a recording alone is refused where it is used.
-    """
+    """Replaces recordings without rows or with uncommon dofs by placeholders with their fault."""
+    # only recordings that are one of several, by a layout or by the numbers in their names: one
+    # alone is refused where it is used
     patterns = [(str(x.file.path), mask_numbers(f"{x.group}:{x.array_name}")) for x in recordings]
     counts_alike = Counter(patterns)
     several = [
@@ -658,8 +640,7 @@ def refuse_control_points(recordings: Sequence[Recording]) -> None:
 
 
 def rotation_remarks(recording: Recording) -> Iterator[str]:
-    """Yields a note on each rotation, and a warning of roll, pitch and yaw that are read as dofs,
-    unless --rotation names them."""
+    """Yields a note on each rotation, and a warning of roll, pitch and yaw read as dofs."""
     if recording.rotation_fault is None:
         for rotation in recording.rotations:
             read = "; rot6d is two columns of the matrix, rot6d_rows two rows"
@@ -799,7 +780,6 @@ def no_time(recording: Recording) -> Fault:
 
 
 def _require_count(clock: Clock, count: int) -> None:
-    """Raises InputError for steps or stamps of another number of trajectories."""
     if clock.shape[:-1] not in ((), (1,), (count,)):
         what = "steps and trajectories differ in number"
         expected = f"{count}, one per trajectory, or one for all"

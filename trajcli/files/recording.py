@@ -130,7 +130,6 @@ class ArrayGroup:
 
     @property
     def array_name(self) -> str:
-        """The path of the first array within the trajectory: "obs/joint_pos"."""
         return self.path[len(self.group) :].strip("/")
 
 
@@ -152,7 +151,6 @@ class States:
         return first_and_more(self.sources)
 
     def take(self, numbers: Numbers) -> States:
-        """Selects the states of the trajectories with these numbers [n]."""
         if self.index is not None:
             return replace(self, index=take_trajectories(self.index, numbers))
         # a state that all trajectories share has no rows to choose from
@@ -163,10 +161,7 @@ class States:
         return replace(self, parts=parts)
 
     def load(self, numbers: Numbers) -> dict[str, Array]:
-        """Reads the states [n, D] of these trajectories, or [1, D] if they share one.
-
-        Raises InputError for an index beyond the states.
-        """
+        """Reads the states [n, D] of these trajectories, or [1, D] if they share one."""
         chosen = self.take(numbers)
         parts = {part: load_array(values) for part, values in chosen.parts.items()}
         if chosen.index is None:
@@ -191,7 +186,6 @@ class States:
         ]
 
     def with_index(self, role: str, index: Dataset) -> States:
-        """Adds an index that says which state each trajectory uses."""
         values = index if index.nbytes > EAGER_BYTES else index.read()
         return replace(self, index=values, names={**self.names, f"{role}_index": str(index.where)})
 
@@ -325,16 +319,13 @@ class Recording:
 
     @property
     def members(self) -> Sequence[Recording]:
-        """The recordings of one group each that were joined, or this one."""
         return self.parts or (self,)
 
     @property
     def several(self) -> bool:
-        """Whether the trajectories lie in several groups or files."""
         return len(self.parts) > 1 or bool(self.file.members)
 
     def part(self, k: int) -> Recording:
-        """Finds the recording of one group that holds the k-th trajectory."""
         return self.parts[self.part_indices[k]] if self.parts else self
 
     def locate(self, k: int, name: str = "") -> tuple[Place, int]:
@@ -345,13 +336,11 @@ class Recording:
         return (part.arrays[name] if name else part.input).where, int(self.group_indices[k])
 
     def place_text(self, k: int) -> str:
-        """Says where the k-th trajectory lies, for messages."""
         where, number = self.locate(k)
         return f"{where}, trajectory {number}"
 
     def title(self, k: int) -> str:
-        """Names the k-th trajectory: by its group or episode if that holds no other, else by its
-        number among all."""
+        """Names the k-th trajectory by its group or episode, if alone there, else by its number."""
         part = self.part(k)
         # trajectories of one array have numbers, as arrays of NumPy do; every other name is that
         # of a file, a group or an episode
@@ -495,7 +484,6 @@ class Recording:
 
     @cached_property
     def clock(self) -> Clock | None:
-        """The times of the rows; None where nothing says them."""
         if not self.parts:
             return self.own_clock
         clocks = [clock for clock, _ in self._group_clocks()]
@@ -566,8 +554,7 @@ class Recording:
         return parts or [self]
 
     def split_by_group(self) -> Iterator[tuple[Recording, Integers]]:
-        """Yields the trajectories of each group as a recording of that alone, with their indices
-        among these."""
+        """Yields the trajectories of each group as a recording, with their indices among these."""
         if not self.parts:
             yield self, np.arange(len(self))
             return
@@ -604,7 +591,6 @@ class Recording:
         return values
 
     def known_times(self) -> Floats | None:
-        """Reads the times [B, T]; None also if the file contradicts itself."""
         with suppress(InputError):
             return self.times()
         return None
@@ -675,7 +661,6 @@ class Recording:
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of a row of the largest array."""
         return max(1, self.shape[2] * max(array.dtype.itemsize for array in self.arrays.values()))
 
     @property
@@ -730,11 +715,7 @@ class Recording:
         return names
 
     def require_rotations(self) -> Sequence[RotationDofs]:
-        """Checks that it is known which dofs are rotations, and returns these.
-
-        Raises InputError for quaternions of unknown order, and for dofs that look like a rotation
-        if nothing says what they are.
-        """
+        """Lists the rotations; raises InputError where it is not known which dofs are rotations."""
         if self.rotation_fault is not None:
             raise InputError(self.rotation_fault)
         if not (self.rotations or self.rotation_option is not None) and self._unnamed_rotation:
@@ -949,10 +930,7 @@ def _convert_units(
 
 
 def make_placeholder(like: Recording, origin: ArrayGroup, fault: Fault) -> Recording:
-    """Makes a recording shaped like another for trajectories that cannot be used.
-
-    Reading its values raises the fault, so that a run goes on with the other trajectories.
-    """
+    """Makes a recording shaped like another, whose values raise a fault when they are read."""
 
     def read(*_: int) -> Any:
         raise InputError(fault)

@@ -132,8 +132,7 @@ def _with_stored_index(state: States, role: str, file: Catalogue, prefix: str) -
 def stored_state(role: str, group: Recording) -> States:
     """Reads the state and its index next to the trajectories of a group.
 
-    Without one, the start is the recorded state before the first command of a layout, if it has as
-    many dofs.
+    Without one, the start is the recorded state before the first command of a layout.
     """
     parts = _parts(group, group.companions.dataset, f"{role}/", f"{role}_")
     if (position := parts["position"]) is not None:
@@ -216,10 +215,7 @@ def _state(
 
 
 def state_units(group: Recording, part: str, stored: Dataset | None) -> Units | None:
-    """Finds the units of a state: on the command line, in its dataset, else those of the arrays.
-
-    Raises InputError for units of another kind than those of the arrays.
-    """
+    """Finds the units of a state: on the command line, in its dataset, else those of the arrays."""
     group_units, text = group.position_units, "" if stored is None else read_unit(stored)
     units = parse_units(text) if text and not group.option_units.positions else group_units
     if units is None:
