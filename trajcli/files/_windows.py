@@ -24,8 +24,7 @@ def cut_to_window(
 ) -> Iterator[Recording]:
     """Cuts recordings, which have their times, to the window of --since and --until.
 
-    Trajectories without rows in it are left out or, where --episodes counts them, become
-    placeholders with a fault.
+    Those without rows in it are left out or, where --episodes counts them, become placeholders.
     """
     options = {"--since": reading.since, "--until": reading.until}
     typed = {flag: text for flag, text in options.items() if text is not None}

@@ -40,8 +40,7 @@ _LONGEST_NAME = 200
 class HiddenFolder:
     """The folder in which one process writes OUT; see the top of this module.
 
-    Leaving its context removes it. Raises OutputError where OUT is refused, BusyError where another
-    process writes it, and OSError.
+    Leaving its context removes it. Raises BusyError where another process writes OUT.
     """
 
     def __init__(self, path: Path, overwrite: bool) -> None:

@@ -131,10 +131,7 @@ class Clock:
 
     @classmethod
     def join(cls, clocks: Sequence[Clock]) -> Clock:
-        """Joins the times of several groups: stamps where all groups have stamps, else steps.
-
-        Groups with different numbers of steps or stamps contradict each other.
-        """
+        """Joins the times of several groups: stamps where all groups have stamps, else steps."""
         first, batches = clocks[0], [clock.batch for clock in clocks]
         if len(clocks) == 1:
             return first
@@ -347,10 +344,10 @@ class Clock:
         ends = np.take_along_axis(values, last, 1) if self.stamped else 0.0
         return np.where(beyond > 0, ends + beyond, values)
 
-    def row_times(self, begin: int = 0, end: int | None = None) -> Floats:
-        """Reads the times [b or 1, count] of trajectories begin to end since their first row."""
-        raise_if_any(self.faults(begin, end))
-        times = self.stored_times(begin, end)
+    def row_times(self) -> Floats:
+        """Reads the times [B or 1, count] of all trajectories since their first row."""
+        raise_if_any(self.faults())
+        times = self.stored_times()
         return times - times[:, :1]
 
     def stored_times(self, begin: int = 0, end: int | None = None) -> Floats:
@@ -564,8 +561,7 @@ def _spacing(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None) -> float:
 
 
 def reconcile(steps: Clock | None, stamps: Clock | None) -> Clock | None:
-    """Chooses the times of a group with steps and stamps: steps if they are one number, else
-    stamps. Raises InputError if they contradict each other."""
+    """Chooses the times of a group with steps and stamps: steps if one number, else stamps."""
     if steps is None or stamps is None:
         return steps or stamps
     gaps = _gaps(stamps)
@@ -599,8 +595,7 @@ def require_nominal(time: Clock, where: Place, dt: float) -> None:
 
 
 def compare_with_rate(rate: Clock, stamps: Clock) -> Clock:
-    """Chooses the times of stamps next to a stated rate: the rate if it gives them, else the
-    stamps. Raises InputError if their usual step is not that of the rate."""
+    """Chooses the times of stamps next to a rate: the rate if it gives them, else the stamps."""
     step, gaps = rate.step, _gaps(stamps)
     if step is None or stamps.step == step:
         return rate

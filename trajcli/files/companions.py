@@ -185,10 +185,7 @@ class Companions:
         return next(iter(stated.values()), None), remarks
 
     def rate(self) -> Clock | None:
-        """Finds the rate of rows that an attribute, a number or a column states, as times.
-
-        The nearest group that states any counts. Raises InputError for rates that disagree.
-        """
+        """Finds the rate of rows that an attribute, a number or a column states, as times."""
         known: list[tuple[Place, float]] = []
         sources = [(self.array.where, self.array.attributes), *self._attributes]
         for (place, attributes), folder in zip(sources, (None, *self.groups), strict=True):
@@ -209,7 +206,7 @@ class Companions:
                 number = positive(values[0].item())
                 if number is not None and (values == values[0]).all():
                     known.append((stored.where, number))
-            if known:
+            if known:  # the nearest group that states any counts
                 break
         for (where, hertz), (other, second) in pairwise(known):
             if abs(hertz - second) > _SAME_RATE * hertz:
@@ -228,10 +225,7 @@ class Companions:
     def clock(
         self, batch: int, rows: int, acting: bool, lengths: Integers | None, given: Unit | None
     ) -> Clock | None:
-        """Finds the times of the rows of trajectories [batch, rows]; None if nothing states them.
-
-        Two statements that contradict each other make a clock with the fault.
-        """
+        """Finds the times of the rows of trajectories [batch, rows], or why they are not known."""
 
         def read(stored: Dataset, stamps: bool, nominal: float | None = None) -> Clock:
             if not stamps:
@@ -250,11 +244,9 @@ class Companions:
     def _choose_clock(
         self, rows: int, read: Callable[..., Clock]
     ) -> tuple[Clock | None, Clock | None]:
-        """Chooses the times of rows, and finds the stamps or steps in datasets.
-
-        The step of a layout, an attribute dt, a rate and datasets are compared, so that a file that
-        contradicts itself is refused whichever is used.
-        """
+        """Chooses the times of rows, and finds the stamps or steps in datasets."""
+        # the step of a layout, an attribute dt, a rate and datasets are compared, so that a file
+        # that contradicts itself is refused whichever is used
         where, stated = self.attribute(*STEPS)
         step, family = positive(stated), self.layout.step if self.layout else None
         nominal = family.step if step is None and family is not None else step
@@ -314,10 +306,7 @@ class Companions:
         self, read: Callable[..., Clock], attribute: Place, step: float | None,
         nominal: float | None,
     ) -> Clock | None:  # fmt: skip
-        """Reads the times of steps or stamps next to the arrays, else of those above that fit.
-
-        attribute, step: of the attribute dt. nominal: this step, or that of a layout.
-        """
+        """Reads the times of steps or stamps next to the arrays, else of those above that fit."""
         misfits: list[Clock] = []
         for group in self.groups:
             fitting: list[Clock | None] = []
@@ -349,8 +338,7 @@ class Companions:
         return None if stored is None else (np.ravel(stored.read()), read_unit(stored) or "s")
 
     def likely_axes(self) -> tuple[str, str, bool]:
-        """Guesses the axes of the array by :func:`.episodes.likely_axes`, with the reason, and
-        whether the reason is its time stamps."""
+        """Guesses the axes of the array, with the reason, and whether that is its time stamps."""
         counts, stamps = dict[int, str](), set[str]()
         for folder in self.groups:
             for name, stored in find_datasets(self.file, folder, (*TIMES, *POSITIONS, *QUANTITIES)):

@@ -94,10 +94,7 @@ class Dofs:
 
 
 def parse_dofs(text: str, count: int, where: object, names: Sequence[str] = ()) -> Dofs:
-    """Parses the dofs that 0:7, 2,5,-1, names or "all" mean among ``count``.
-
-    Raises UsageError for unknown dofs, and for dofs named twice.
-    """
+    """Parses the dofs that 0:7, 2,5,-1, names or "all" mean among ``count``."""
     known = {name: number for number, name in enumerate(names)}
     numbers: list[int] = []
     every = text.strip() == "all" and "all" not in known
@@ -157,8 +154,7 @@ def match_names(names: Sequence[str], others: Sequence[str]) -> list[int | None]
 class DofPairs:
     """The dofs that two sides share, as their numbers on each side.
 
-    by: "name", or "place" where neither side has names. unpaired: the names of dofs that side "a"
-    or "b" alone has.
+    by: "name", or "place" where neither side has names. unpaired: those of side "a" or "b" alone.
     """
 
     first: Sequence[int]

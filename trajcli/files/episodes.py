@@ -85,10 +85,7 @@ class Member(NamedTuple):
 
 
 class Split(NamedTuple):
-    """The trajectories of a file, in natural order.
-
-    rows: the number of rows of arrays that hold all trajectories one after the other, else 0.
-    """
+    """The trajectories of a file; ``rows``: of arrays that hold all of them one after the other."""
 
     members: list[Member]
     rows: int = 0
@@ -287,10 +284,7 @@ class NoTrajectories(InputError):
 
 
 def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
-    """Finds the arrays that are trajectories by their name, or as the only ones that may be.
-
-    Callers report the guess.
-    """
+    """Finds the arrays that are trajectories by their name, or as the only ones that may be."""
     # below #refs# MATLAB keeps what its cells hold
     paths = [p for p in file.names() if p.startswith(prefix) and not p.startswith("#")]
     by_name: dict[str, list[str]] = {}

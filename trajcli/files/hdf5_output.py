@@ -109,8 +109,7 @@ class Hdf5Output(Output):
     def _make_datasets(
         self, parents: Sequence[Any], variable: Variable, group: int = 0
     ) -> Iterator[Any]:
-        """Makes a dataset for a variable in each of some HDF5 groups, yields it, and notes where
-        its values lie."""
+        """Makes and yields a dataset for a variable in each group; notes where its values lie."""
         # contiguous datasets have their address in the file from now on; values that are compressed
         # at the end are kept in a file of their own
         shape = self.description.shape(variable, group)

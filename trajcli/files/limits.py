@@ -95,10 +95,9 @@ class Limits:
         """Finds the limits of some dofs by quantity.
 
         Joints are matched with dofs by :func:`match_names`; limits without names are matched by
-        number. A dof that the file does not name has no limits.
-
-        itemsize: bytes of a stored value, whose rounding is forgiven. units: the units of the data
-        by quantity, where they are known. picked: which dofs of a file they are, if not all.
+        number. A dof that the file does not name has no limits. itemsize: bytes of a stored value,
+        whose rounding is forgiven. units: the units of the data by quantity, where they are known.
+        picked: which dofs of a file they are, if not all.
         """
         order = self._order(dofs, picked)
         limited = [(dof, joint) for dof, joint in enumerate(order) if joint != _NONE]

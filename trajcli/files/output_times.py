@@ -101,12 +101,9 @@ class ChosenTimes:
         ends: Floats,
         slack: Floats,
     ) -> None:
-        """Raises InputError for stamps that do not increase.
-
-        numbers [n]: which trajectories of the file of stamps these are. clock: the stamps of their
-        first rows; None: the stamps count from there. ends, slack [n]: when the rows end, and how
-        far that may be off by rounding, in seconds.
-        """
+        """numbers [n]: the trajectories of the file of stamps. clock: the stamps of their first
+        rows; None: the stamps count from there. ends, slack [n]: when the rows end, and how far
+        that may be off by rounding, in seconds."""
         self.times, self.numbers, self._clock, self._slack = times, numbers, clock, slack
         # an unknown unit is taken as seconds, as everywhere
         self.unit = times.unit or parse_time_unit(clock[1] if clock else "s") or Unit("s")
@@ -215,8 +212,7 @@ class ChosenTimes:
         return since + (shifts[:1] if same else shifts), since
 
     def start_stamps(self, clock: StartStamps) -> StartStamps:
-        """Finds the stamps, on the source's clock, of the first rows that are written: the stamps
-        of --at themselves where they are of this clock. clock: the stamps of the first rows."""
+        """Finds the stamps of the first rows that are written on the clock of the source's rows."""
         starts, text = clock
         if self.shifts is not None:
             if self.times.starts is None:
@@ -229,10 +225,9 @@ class ChosenTimes:
 def choose_clock(
     times: OutputTimes, numbers: Integers, clock: StartStamps | None, ends: Floats, slack: Floats
 ) -> ChosenTimes:
-    """Finds out which clock stamps are of, and which of them lie within the rows.
+    """Finds out which clock stamps are of: that of the source, or one that begins at the first row.
 
-    They are stamps of the source's clock, or count from the first row: whichever puts more of
-    them within the rows or, where none are, puts them nearer. Parameters as of ChosenTimes.
+    It is whichever puts more of them within the rows or, where none are, puts them nearer.
     """
     clocks: list[StartStamps | None] = [None] if clock is None else [clock, None]
     # the clock comes first, so that it is taken where both put all stamps within the rows

@@ -37,10 +37,7 @@ ROWS = ("trajectory", "row", "dof")
 
 @dataclass(frozen=True)
 class Variable:
-    """An array of an output, with the names of its dimensions.
-
-    values: None where they are written block by block.
-    """
+    """An array of an output; its values are None where they are written block by block."""
 
     name: str
     dims: tuple[str, ...]
@@ -55,10 +52,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Group:
-    """The trajectories of one length, each in an HDF5 group of its own.
-
-    rows: the length. numbers [n]: which of all trajectories they are. names [n]: their groups.
-    """
+    """The trajectories with these ``numbers``, all of one length, each in a group of its own."""
 
     rows: int
     numbers: Numbers
@@ -69,10 +63,9 @@ class Group:
 class Description:
     """Describes an output file; made by :func:`describe_output`.
 
-    sizes: the sizes of the dimensions; where trajectories differ in length, ``row`` is the longest.
-    groups: the trajectories of each length, where they differ in length; otherwise there are none,
-    and all trajectories are one array, with ``names`` where they have any. sources: in a part of a
-    run, all names that an attribute of the file sums up.
+    sizes: of the dimensions; ``row`` is the longest trajectory. groups: the trajectories of each
+    length where these differ; else all are one array, with ``names`` where they have any. sources:
+    in a part of a run, all names that an attribute of the file sums up.
     """
 
     sizes: Mapping[str, int]
@@ -199,11 +192,7 @@ def stamp_variables(stamps: tuple[Any, str] | None) -> list[Variable]:
 
 class Output(ABC):
     """An output file that is being written. ``finish`` makes it appear; leaving its context removes
-    what is not finished.
-
-    Trajectories are written to the array of all of them or, where lengths differ, to those of a
-    group of :attr:`Description.groups`.
-    """
+    what is not finished."""
 
     def __init__(self, path: Path, description: Description, level: int | None = None) -> None:
         """level: the level of deflate, where values are compressed."""
@@ -342,8 +331,7 @@ class Output(ABC):
 class NpzOutput(Output):
     """An uncompressed .npz archive, in which the address of every array is known from the start.
 
-    Trajectories of unequal length have members of their own, named as groups of HDF5 would be:
-    ``data/demo_0/position``.
+    Trajectories of unequal length have members of their own: ``data/demo_0/position``.
     """
 
     def _prepare(self) -> None:

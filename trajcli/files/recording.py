@@ -200,8 +200,7 @@ class Recording:
     Attributes:
         origin: the arrays that they are read from. Where trajectories of several groups are
             joined, this and everything that is not [B] describes the first group.
-        layout, member: the family of the file, and the trajectory in it; None for a file that only
-            has arrays.
+        layout, member: None for a file that only has arrays.
         named: SOURCE names the array, or its name was guessed.
         name: their name in messages and, as a group, in outputs.
         array_name: the path of the first array within its trajectory, "obs/joint_pos".
@@ -211,7 +210,6 @@ class Recording:
             of a name that SOURCE gives; in SI. Outputs use the same names.
         stored: the same arrays in the units of the file.
         lengths: the number of rows of each trajectory [B] that are not padding.
-        unequal: the trajectories of the group differ in length.
         numbers: their numbers [B] among the trajectories of a command, or of the group.
         group_indices: their numbers [B] among the trajectories of their group.
         count: the number of trajectories in the group.
@@ -220,11 +218,9 @@ class Recording:
         suffix: what their names end in: "/segment_1".
         windowed: they were cut to a window, and have the times that options or the file say.
         joint_names: the names of the dofs, of --joints or taken from the file; None without.
-        own_names: the names of the dofs in the file.
         turning: the dofs that actions turn: the axes of arrays like angular_velocity, too.
         rotation_fault: why the order of quaternions is not known.
         units: the units of the arrays in the file, where these are known.
-        option_units: the units of the command line.
         own_clock: the times of the rows of one group; None where nothing says them.
         fault: why they cannot be used.
         notes: how the file was read, where a user may expect something else.
@@ -671,8 +667,7 @@ class Recording:
         return patterns.pop() if len(patterns) == 1 else "*"
 
     def output_names(self, paths: Iterable[str]) -> list[str]:
-        """Names each trajectory in an output by its group in the file; where a run reads several
-        files, the title of the file comes first. paths: the files of the whole run."""
+        """Names each trajectory in an output by its group and, among several paths, by its file."""
         # first a name for each trajectory that is a group, an episode or a file of its own (bases),
         # then, where several trajectories share one, their numbers in it
         listed = list(dict.fromkeys(paths))
@@ -790,8 +785,7 @@ def record(
     """Makes a recording of a group of arrays, with everything that is known about them.
 
     given: the units on the command line; values are converted to SI. None keeps them as they are
-    stored. option: whether an option says the times of the rows. Raises InputError for arrays that
-    cannot be read so, and UsageError for options that do not fit.
+    stored. option: whether an option says the times of the rows.
     """
     layout, member, companions, path = (
         origin.layout, origin.member, origin.companions, origin.array_name,

@@ -124,7 +124,8 @@ def _trim(
     taken = set(parse_selection(episodes, sum(map(len, recordings))))
     left_out, never, number = list[float](), 0, 0
     for recording in recordings:
-        name, spans, idle = _name_of_positions(recording), list[Any](), list[float]()
+        name = "position" if "position" in recording.arrays else next(iter(recording.arrays))
+        spans, idle = list[Any](), list[float]()
         what = "velocity" if "velocity" in recording.arrays else recording.rate_name or "position"
         # actions whose meaning only a mode knows, and accelerations, do not show standstill
         guessed = name == "actions" and not recording.named and recording.file.names() != [""]
@@ -175,7 +176,8 @@ class TurnJumps:
 
     def __init__(self, group: Recording, acting: bool = False) -> None:
         """acting: the actions of the group are positions, by the mode that integrates them."""
-        self.name, self.jumps, self._group = _name_of_positions(group), np.empty((0, 5)), group
+        self.name = "position" if "position" in group.arrays else next(iter(group.arrays))
+        self.jumps, self._group = np.empty((0, 5)), group
         # the turn of each dof is 2π or 360 by its unit; NaN means either, 0 no angle
         self._turns = np.zeros(group.shape[2])
         # actions are positions if the mode or the layout says so; rates do not wrap
@@ -280,12 +282,9 @@ def _explain_jumps(values: Floats, turns: Floats) -> tuple[Integers, Integers, F
 
 
 def _unwrap(group: Recording, option: str) -> Recording:
-    """Makes wrapped angles in rad continuous as numpy.unwrap does, in float64.
-
-    A value that is not finite stays, and the rows behind it go on from the last turn.
-    """
+    """Makes wrapped angles in rad continuous as numpy.unwrap does, in float64."""
     dofs = parse_dofs(option, group.shape[2], "--wrap-dofs", group.joint_names or ()).numbers
-    name = _name_of_positions(group)
+    name = "position" if "position" in group.arrays else next(iter(group.arrays))
     if name in QUANTITIES[1:]:
         return group
     degrees = np.zeros(group.shape[2])  # 360 for dofs that may be in degrees
@@ -310,7 +309,3 @@ def _unwrap(group: Recording, option: str) -> Recording:
 
     unwrapped = replace(array, dtype=np.dtype("f8"), reader=read_rows)
     return replace(group, arrays={**group.arrays, name: unwrapped})
-
-
-def _name_of_positions(group: Recording) -> str:
-    return "position" if "position" in group.arrays else next(iter(group.arrays))

@@ -90,10 +90,7 @@ class Source(NamedTuple):
 
 
 def parse_source(text: str, attributes: bool = False) -> Source:
-    """Parses FILE[:DATASET], which may end in a slice of dofs or, with ``attributes``, in @ATTR.
-
-    A file whose name is the whole text comes first.
-    """
+    """Parses FILE[:DATASET], which may end in a slice of dofs or, with ``attributes``, in @ATTR."""
     if text == "-":
         hint = "write it to a file first: ... > actions.npy"
         raise UsageError(
@@ -109,7 +106,7 @@ def parse_source(text: str, attributes: bool = False) -> Source:
         hint = f"{line} downloads it, which no command here does"
         raise UsageError("a URL, not a file", where=text, expected="a file on a disk", hint=hint)
     text = os.path.expanduser(text)
-    if os.path.exists(text):
+    if os.path.exists(text):  # a file of this name comes first
         return Source(Path(text))
     # a slice of dofs ends the text; other brackets may be part of a name
     sliced = re.fullmatch(r"(?s)(.*)\[(-?[0-9]{0,9}:-?[0-9]{0,9})\]", text)
@@ -130,10 +127,7 @@ def parse_source(text: str, attributes: bool = False) -> Source:
 
 
 def expand_files(source: Source) -> list[Source]:
-    """Expands a SOURCE to one source per file, in natural order.
-
-    FILE may be a glob that the shell did not expand, or the folder of a data set.
-    """
+    """Expands a glob, or the folder of a data set, to one source per file, in natural order."""
     text = str(source.path)
     if not os.path.isdir(text):
         return expand_pattern(source) or [source]

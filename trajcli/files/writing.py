@@ -165,10 +165,7 @@ def save(
     overwrite: bool,
     lengths: Numbers | None = None,
 ) -> None:
-    """Writes outputs [B, T, D] and their time [T] or [B, T] as a run from the shell would.
-
-    lengths [B]: the rows of trajectories of unequal length, which are written in groups.
-    """
+    """Writes outputs [B, T, D] of ``lengths`` [B] and their time as a run from the shell would."""
     batch, rows, dofs = next(iter(outputs.values())).shape
     variables = [row_variable(name, values.dtype.name) for name, values in outputs.items()]
     variables.append(time_variable(shared=time.ndim < 2))
