@@ -60,7 +60,6 @@ class Clock:
         begin: the number of the first row in the file.
         acting: the rows are actions, the first of which leads to time dt; there may then be one
             stamp more than rows, that of the start.
-        lengths: the number of rows of each trajectory [B] that are not padding.
         unit: the unit of the dataset, as text; "" where nothing says it.
         converted_from: the type of floats in the file, where they were converted to seconds.
         absolute: the stamps [1 or B, T] as the source has them, in ``unit``.

@@ -15,13 +15,12 @@ from itertools import accumulate, combinations, pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.errors import InputError, describe, raise_if_any
 from trajcli.files._layouts import Layout
 from trajcli.files.catalogue import Catalogue, Dataset, decode_text
 from trajcli.files.clock import Clock, compare_with_rate, positive, reconcile, require_nominal
-from trajcli.files.conversion import read_lengths, read_unit
+from trajcli.files.conversion import read_lengths
 from trajcli.files.episodes import (
     LENGTHS,
     MASKS,
@@ -329,13 +328,6 @@ class Companions:
             return chosen
         raise_if_any(fault for clock in misfits[:1] for fault in clock.shape_faults())
         return None
-
-    def start_stamps(self) -> tuple[npt.NDArray[Any], str] | None:
-        """Reads the stamps at which an output of trajcli begins, and their unit; None without."""
-        # an output counts its times from 0, and keeps the first stamp of its source next to them
-        output = self.file.is_output
-        stored = self.file.get(f"{self.groups[0]}start_stamp") if output else None
-        return None if stored is None else (np.ravel(stored.read()), read_unit(stored) or "s")
 
     def likely_axes(self) -> tuple[str, str, bool]:
         """Guesses the axes of the array, with the reason, and whether that is its time stamps."""

@@ -237,7 +237,7 @@ class Output(ABC):
         # one descriptor that cannot be closed does not keep the others, or the folder
         while self._open:
             with contextlib.suppress(OSError):
-                self._close_files()
+                os.close(self._open.pop())
         self._hidden.close()
 
     @abstractmethod
@@ -310,17 +310,14 @@ class Output(ABC):
     def finish(self) -> None:
         with os_failures(self.path):
             self._complete()
-            self._close_files()  # before the rename, as a network disk may only now report errors
+            while self._open:  # before the rename, as a network disk may only now report errors
+                os.close(self._open.pop())
             self._hidden.publish()
         for path in self._hidden.close():
             self.notes.append(f"{path} could not be removed; nothing needs it")
 
     def _complete(self) -> None:  # noqa: B027
         """Does what remains to be done once all blocks are written."""
-
-    def _close_files(self) -> None:
-        while self._open:
-            os.close(self._open.pop())
 
     def _open_file(self, path: Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

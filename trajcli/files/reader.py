@@ -698,8 +698,7 @@ def assign_times(recordings: Sequence[Recording], option: Clock | None) -> list[
 
     The times of an option, [T] or [B, T], are those of all trajectories through all recordings. The
     first row is at time 0 if there is a time for each row and no mode calls the arrays actions.
-    Recordings of a window have their times already. Raises InputError for times of another number
-    of trajectories, and if there are none.
+    Recordings of a window have their times already.
     """
     option = None if any(recording.windowed for recording in recordings) else option
     count, first, result = sum(map(len, recordings)), 0, []

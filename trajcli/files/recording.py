@@ -200,7 +200,6 @@ class Recording:
     Attributes:
         origin: the arrays that they are read from. Where trajectories of several groups are
             joined, this and everything that is not [B] describes the first group.
-        layout, member: None for a file that only has arrays.
         named: SOURCE names the array, or its name was guessed.
         name: their name in messages and, as a group, in outputs.
         array_name: the path of the first array within its trajectory, "obs/joint_pos".
@@ -211,22 +210,19 @@ class Recording:
         stored: the same arrays in the units of the file.
         lengths: the number of rows of each trajectory [B] that are not padding.
         numbers: their numbers [B] among the trajectories of a command, or of the group.
-        group_indices: their numbers [B] among the trajectories of their group.
-        count: the number of trajectories in the group.
+        group_indices: their numbers [B] among the ``count`` trajectories of their group.
         first_row: the number of their first row within the trajectories.
         row_numbers: the numbers of their rows in the file [T], where some were left out.
         suffix: what their names end in: "/segment_1".
         windowed: they were cut to a window, and have the times that options or the file say.
         joint_names: the names of the dofs, of --joints or taken from the file; None without.
         turning: the dofs that actions turn: the axes of arrays like angular_velocity, too.
-        rotation_fault: why the order of quaternions is not known.
         units: the units of the arrays in the file, where these are known.
         own_clock: the times of the rows of one group; None where nothing says them.
         fault: why they cannot be used.
         notes: how the file was read, where a user may expect something else.
         parts: the recordings that were joined; none for one group.
-        part_indices: the index of the part of each trajectory [B].
-        begins: the number of the first trajectory of each part.
+        part_indices, begins: the part of each trajectory [B], and the first number of each part.
     """
 
     origin: ArrayGroup
@@ -419,8 +415,7 @@ class Recording:
 
     @property
     def rate_name(self) -> str:
-        """The :func:`.quantities.rate_name` of the array, else of all its dofs; ``SEVERAL`` where
-        these differ, and "" for positions and anything else."""
+        """The rate that names the array, else all its dofs; ``SEVERAL`` where these differ."""
         path = f"{self.group}/{self.array_name}" if self.array_name else self.file.path.stem
         names = {rate_name(name) for name in self.joint_names or [""]}
         return rate_name(path) or (names.pop() if len(names) == 1 else SEVERAL)
@@ -596,9 +591,8 @@ class Recording:
     ) -> tuple[Array, str] | None:
         """Reads the first stamp [B] of each trajectory as its source has it, and their unit.
 
-        skip_start: for actions with one stamp more than rows, takes the stamp of the first row.
         None where not all have stamps of one unit, or where all are 0 and they may not be
-        ``relative``.
+        ``relative``. skip_start: as for :meth:`Clock.first_stamps`.
         """
         # all or none: stamps of some trajectories would mix two clocks in one table
         known, units = list[Array](), set[str]()
@@ -832,8 +826,11 @@ def record(
     elif not option:
         unit = None if given is None else given.time
         clock = companions.clock(batch, rows, set(arrays) == {"actions"}, padded, unit)
-        if (stamps := companions.start_stamps()) is not None and clock is not None:
-            clock = clock.shift(*stamps)
+        # an output counts its times from 0, and keeps the first stamp of its source next to them
+        name = f"{companions.groups[0]}start_stamp"
+        start = origin.file.get(name) if origin.file.is_output else None
+        if start is not None and clock is not None:
+            clock = clock.shift(np.ravel(start.read()), read_unit(start) or "s")
     return Recording(
         origin=origin, file=origin.file, group=origin.group, layout=layout, member=member,
         named=origin.named or origin.guessed, name=origin.name, array_name=path,
