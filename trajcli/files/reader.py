@@ -535,7 +535,20 @@ def _layout_groups(
         for m in members
         if len(group := m.group.split("/")) >= len(levels) and all(map(fnmatchcase, group, levels))
     ]
-    pairs = [(member, "") for member in below] or _named_arrays(file, members, name)
+    pairs = [(member, "") for member in below]
+    if not pairs:  # DATASET names an array in each trajectory, or arrays of the file
+        by_group = {member.group: member for member in members if member.group}
+        first, tops = name.split("/")[0], {group.split("/")[0] for group in by_group}
+        if by_group and first not in tops and "*" not in name:
+            pairs = [(member, member.path(name)) for member in members]
+        for path in () if pairs else match_arrays(file, name):
+            # the nearest group above that is a trajectory owns an array; every trajectory has its
+            # rows of a flat array
+            above = accumulate(path.split("/"), "{}/{}".format)
+            owners = [by_group[g] for g in above if g in by_group][-1:] if by_group else members
+            pairs += ((member, path) for member in owners)
+        if not pairs:
+            raise InputError(file.missing(name))
     flat = dict.fromkeys(path for member, path in pairs if path and not member.group)
     common = _common_name(file, list(flat))
     # all trajectories are looked at before a fault is made, since a placeholder needs the shape of
@@ -576,26 +589,6 @@ def _layout_groups(
         path = f"{member.group}/{like.array_name}".strip("/")
         result.append((replace(like, member=member, path=path), errors[k].faults[0]))
     return result
-
-
-def _named_arrays(
-    file: Catalogue, members: Sequence[Member], name: str
-) -> list[tuple[Member, str]]:
-    """Finds the arrays that FILE:DATASET names, each with its trajectory."""
-    groups = {member.group: member for member in members if member.group}
-    relative = groups and name.split("/")[0] not in {group.split("/")[0] for group in groups}
-    if relative and "*" not in name:
-        return [(member, member.path(name)) for member in members]
-    named: list[tuple[Member, str]] = []
-    for path in match_arrays(file, name):
-        # the nearest group above that is a trajectory owns an array; every trajectory has its rows
-        # of a flat array
-        above = accumulate(path.split("/"), "{}/{}".format)
-        owners = [groups[group] for group in above if group in groups][-1:] if groups else members
-        named += ((member, path) for member in owners)
-    if not named:
-        raise InputError(file.missing(name))
-    return named
 
 
 def mark_faults(recordings: Sequence[Recording]) -> list[Recording]:
