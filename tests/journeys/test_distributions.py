@@ -15,6 +15,8 @@ BUILD = "from scikit_build_core.build import {0} as build; build({1!r}, {2!r})"
 
 
 def build(kind: str, source: Path, out: Path, **options: str) -> Path:
+    """Builds in this environment, and away from the source."""
+    options |= {"build-dir": f"{out}-build"}
     code = BUILD.format(f"build_{kind}", str(out), options)
     subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
     (made,) = out.iterdir()
@@ -22,19 +24,16 @@ def build(kind: str, source: Path, out: Path, **options: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
-
-
-def unpacked(sdist: Path, folder: Path) -> Path:
-    with tarfile.open(sdist) as archive:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An sdist, unpacked."""
+    folder = tmp_path_factory.mktemp("source")
+    with tarfile.open(build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))) as archive:
         archive.extractall(folder, filter="data")
     (source,) = folder.iterdir()
     return source
 
 
-def test_an_sdist_has_what_it_takes_to_build_test_and_read(sdist, tmp_path):
-    source = unpacked(sdist, tmp_path)
+def test_an_sdist_has_what_it_takes_to_build_test_and_read(source):
     found = {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()}
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if tracked.returncode == 0 and (ROOT / ".git").exists():
@@ -43,9 +42,9 @@ def test_an_sdist_has_what_it_takes_to_build_test_and_read(sdist, tmp_path):
     assert {"tests/conftest.py", "sample_data/reach.h5", "docs/data.md"} <= found
 
 
-def test_a_wheel_holds_the_package_alone_and_nothing_of_where_it_was_built(sdist, tmp_path):
+def test_a_wheel_holds_the_package_alone_and_nothing_of_where_it_was_built(source, tmp_path):
     plain = {"cmake.define.CMAKE_CXX_FLAGS_RELEASE": "-O0"}  # a tenth of the time
-    made = build("wheel", unpacked(sdist, tmp_path / "source"), tmp_path / "wheel", **plain)
+    made = build("wheel", source, tmp_path / "wheel", **plain)
     assert made.name.startswith("trajcli-")
     assert "-py3-none-" in made.name
     with zipfile.ZipFile(made) as wheel:
@@ -55,12 +54,12 @@ def test_a_wheel_holds_the_package_alone_and_nothing_of_where_it_was_built(sdist
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "trajcli").rglob("*.py")}
     beside = {"py.typed", "kernels/native/_kernels.so", "kernels/native/fields.def"}
     assert names == modules | {f"trajcli/{name}" for name in beside}
-    assert str(tmp_path).encode() not in kernels
+    assert str(source.parent).encode() not in kernels
 
 
-def test_without_a_compiler_a_wheel_is_built_without_kernels(sdist, tmp_path, monkeypatch):
+def test_without_a_compiler_a_wheel_is_built_without_kernels(source, tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "/bin/false")
-    wheel = build("wheel", unpacked(sdist, tmp_path / "source"), tmp_path / "wheel")
+    wheel = build("wheel", source, tmp_path / "wheel")
     with zipfile.ZipFile(wheel) as archive:
         assert "trajcli/kernels/native/_kernels.so" not in archive.namelist()
         assert "trajcli/__init__.py" in archive.namelist()

@@ -59,38 +59,25 @@ def test_an_error_is_a_document(trajcli):
 PICTURES = ROOT / "sample_data" / "pictures"
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that the script wrote its pictures into; it prints the transcript."""
-    pytest.importorskip("matplotlib")
-    folder = tmp_path_factory.mktemp("made")
+def test_pictures_are_what_the_script_draws_and_each_is_shown_on_a_page(tmp_path):
+    imread = pytest.importorskip("matplotlib.image").imread
     ignored = shutil.ignore_patterns("pictures")
-    copy = Path(shutil.copytree(ROOT / "sample_data", folder / "sample_data", ignore=ignored))
-    script, new = copy / "make_pictures.py", folder / "new"
-    run = python("-W", "error", str(script), str(new))
+    copy = Path(shutil.copytree(ROOT / "sample_data", tmp_path / "sample_data", ignore=ignored))
+    made = tmp_path / "new"
+    run = python("-W", "error", str(copy / "make_pictures.py"), str(made))
     assert run.returncode == 0, run.stderr
     assert "$ trajcli check out.h5" in run.stdout
     assert "checks passed" in run.stdout
-    return new
-
-
-@pytest.mark.parametrize("name", sorted(path.name for path in PICTURES.iterdir()))
-def test_a_picture_is_what_the_script_draws(made, name):
-    from matplotlib.image import imread
-
-    here, anew = imread(PICTURES / name), imread(made / name)
-    assert here.shape == anew.shape
-    assert np.abs(here - anew).mean() < 0.02  # letters differ a little between versions
-    assert here.std() > 0.05
-    assert (PICTURES / name).stat().st_size < 200_000
-
-
-def test_every_picture_is_made_and_shown_on_a_page(made):
+    assert {path.name for path in PICTURES.iterdir()} == {path.name for path in made.iterdir()}
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
-    names = sorted(path.name for path in PICTURES.iterdir())
-    assert names == sorted(path.name for path in made.iterdir())
-    assert all(f"sample_data/pictures/{name})" in text for name in names)
+    for picture in PICTURES.iterdir():
+        here, anew = imread(picture), imread(made / picture.name)
+        assert here.shape == anew.shape
+        assert np.abs(here - anew).mean() < 0.02  # letters differ a little between versions
+        assert here.std() > 0.05
+        assert picture.stat().st_size < 200_000
+        assert f"sample_data/pictures/{picture.name})" in text
 
 
 NOTEBOOK = (ROOT / "sample_data" / "tour.ipynb").read_text(encoding="utf-8")
