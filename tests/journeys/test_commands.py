@@ -138,7 +138,7 @@ LINES = ("acceleration", "jerk --scheme zoh", "velocity --scheme foh", "clique",
          "central", "central --ends goal", "bspline --steps 2", "bspline --ends goal",
          "central --convention curobo", "acceleration --alignment actions")  # fmt: skip
 OF_THE_MODE = ("bspline", "central --convention curobo")  # their rows are not one for each action
-CASES = int(os.environ.get("TRAJCLI_CASES", "60"))
+CASES = int(os.environ.get("TRAJCLI_CASES", "33"))
 
 
 def test_anything_absolute_is_as_alone_beside_what_is_not(trajcli, folder):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from journeys.arrays import close, read_h5, same, write_h5
 from layouts import writers
-from scipy.interpolate import BPoly, CubicSpline
 
 import trajcli as library
 from trajcli import Trajectory, load, resample, sample
@@ -135,32 +134,6 @@ def test_a_plan_of_another_program_keeps_its_curve_and_its_goal(trajcli, folder,
     assert (result.document["held_ends"], result.document["rows"]["most"]) == (0, len(KNOTS))
 
 
-@pytest.mark.parametrize("kind", ["csv", "npz", "h5"])
-def test_positions_alone_get_all_quantities_of_the_curve(trajcli, folder, kind):
-    write_plan(f"plan.{kind}", QUANTITIES[:1])
-    p, v, a = (rest_to_rest(KNOTS, order) for order in range(3))
-    spline, quintic = CubicSpline(KNOTS, p), BPoly.from_derivatives(KNOTS, np.stack([p, v, a], 1))
-    lines = BPoly.from_derivatives(KNOTS, p[:, None])
-    for method, curve, count in (
-        ("linear", lines, 2),
-        ("cubic", spline, 4),
-        ("quintic", quintic, 4),
-    ):
-        if method == "quintic":
-            write_plan(f"plan.{kind}", QUANTITIES[:3])
-        line = f"resample plan.{kind} --to 130 --method {method} --units deg -o out.h5 --overwrite"
-        trajcli.ok(line)
-        found = read_h5("out.h5")
-        at = np.ravel(found["time"])
-        between = (abs(at[:, None] - KNOTS).min(1) > 1e-9) & (at < END)
-        assert set(QUANTITIES) & set(found) == set(QUANTITIES[:count])
-        for order, name in enumerate(QUANTITIES[:count]):
-            wanted = np.deg2rad(curve(at, order)[between])
-            close(found[name][0][between], wanted, rtol=0, atol=1e-8)
-        with h5py.File("out.h5") as file:
-            assert file["velocity"].attrs["units"] == "rad/s"
-
-
 @pytest.mark.parametrize(
     ("made", "curve"),
     [
@@ -205,9 +178,15 @@ def test_each_trajectory_ends_at_its_own_goal(trajcli, folder):
             same(found[f"{name}/velocity"][-1], [0, 0])
 
 
-@pytest.mark.parametrize("kind", ["npz", "csv", "h5"])
 @pytest.mark.parametrize(
-    "mode", ["acceleration", "acceleration --scheme zoh", "jerk --scheme foh", "clique", "teleport"]
+    ("mode", "kind"),
+    [
+        ("acceleration", "npz"),
+        ("acceleration --scheme zoh", "csv"),
+        ("jerk --scheme foh", "h5"),
+        ("clique", "csv"),
+        ("teleport", "npz"),
+    ],
 )
 def test_an_export_which_states_no_mode_is_resampled_as_what_it_was_made_of(
     trajcli, folder, mode, kind
@@ -296,14 +275,12 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(trajcli, folder, 
     trajcli.refuses(line, message)
 
 
-@pytest.mark.parametrize(("method", "batch", "rate"), [
-    ("linear", 60_000, 20), ("cubic", 60_000, 20), ("cubic", 300, 2000),
-])  # fmt: skip
-def test_memory_does_not_grow_with_the_input(trajcli, folder, method, batch, rate):
+@pytest.mark.parametrize(("batch", "rate"), [(60_000, 20), (300, 2000)])
+def test_memory_does_not_grow_with_the_input(trajcli, folder, batch, rate):
     write_h5("in.h5", actions=np.ones((batch, 50, 2), "f4"), dt=0.1)
     trajcli("resample in.h5:actions --to 20 -o warm.h5")
     tracemalloc.start()
-    trajcli.ok(f"resample in.h5 --to {rate} --method {method} -o out.h5")
+    trajcli.ok(f"resample in.h5 --to {rate} --method cubic -o out.h5")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 25e6
@@ -376,10 +353,10 @@ def limits(text: str, name: str = "limits.toml") -> None:
     ("mode", "kind"), [(mode, ("f4", "f8")[k % 2]) for k, mode in enumerate(MODES)]
 )
 def test_what_is_retimed_passes_check_with_the_same_limits(trajcli, folder, mode, kind):
-    for turn in range(4):
+    for turn in range(3):
         random = np.random.default_rng([turn, MODES.index(mode), kind == "f4"])
         batch, rows, dofs = (int(random.integers(*of)) for of in ((1, 5), (9, 50), (1, 5)))
-        scale, dt, data = 10 ** random.uniform(-4, 4), 10 ** random.uniform(-3, 0), turn % 3
+        scale, dt = 10 ** random.uniform(-4, 4), 10 ** random.uniform(-3, 0)
         actions = np.cumsum(random.normal(size=(batch, rows, dofs)) * scale, 1)
         arrays = {"joint_names": [f"j{k}" for k in range(dofs)], "@dt": dt}
         for b in range(batch):  # of unequal length
@@ -387,7 +364,7 @@ def test_what_is_retimed_passes_check_with_the_same_limits(trajcli, folder, mode
             arrays[f"d_{b}/actions"] = actions[b, :length].astype(kind)
             arrays[f"d_{b}/start/position"] = random.normal(size=dofs) * scale
         write_h5("in.h5", arrays)
-        unit = ("rad", "deg", "mm")[data]
+        unit = ("rad", "deg", "mm")[turn]
         trajcli.ok(f"integrate in.h5 --mode {mode} --units {unit} -o out.h5 --overwrite")
         peaks = dict.fromkeys(RATES, 1e-30)
         for path, values in read_h5("out.h5").items():
@@ -402,7 +379,7 @@ def test_what_is_retimed_passes_check_with_the_same_limits(trajcli, folder, mode
             lower = -upper * 10 ** random.uniform(-1, 1, len(named))
             text += [f"[{name}]", f"upper = {upper.tolist()}", f"lower = {lower.tolist()}"]
         limits("\n".join(text))
-        slower = "--slower-only" * int(turn == 3)
+        slower = "--slower-only" * int(turn == 2)
         trajcli.ok(f"retime out.h5 --limits limits.toml -o paced.h5 --overwrite {slower}")
         result = trajcli.ok("check paced.h5 --limits limits.toml")
         assert "within limits" in result.out
@@ -418,11 +395,7 @@ def test_limits_of_some_joints_leave_the_others_free(trajcli, folder):
     close(result.document["factors"], worst.max((1, 2)), rtol=1e-15)
     assert set(result.document["binding"]["joint"]) == {"a", "c"}
     assert "no limits of b" in trajcli("check out.h5 --limits limits.toml").out
-    paced, factor = read_h5("out.h5"), worst.max((1, 2))[:, None]
-    close(paced["time"], 0.1 * np.arange(15) * factor, rtol=1e-14)
-    for order, name in enumerate(RATES, 1):
-        close(paced[name], rows()[name] / factor[..., None] ** order, rtol=1e-14)
-    same(paced["time_scale"], result.document["factors"])
+    same(read_h5("out.h5")["time_scale"], result.document["factors"])
 
 
 def test_limits_of_a_urdf_may_be_of_other_joints_too(trajcli, folder):
@@ -438,28 +411,22 @@ def test_limits_of_a_urdf_may_be_of_other_joints_too(trajcli, folder):
 
 
 def test_what_binds_is_reported_with_its_joint_and_time(trajcli, folder):
-    """Beside a slow search in the output."""
     write("in.h5", "abc", **rows())
     upper = {"velocity": [1.0, 2.0, 3.0], "acceleration": [9.0, 0.7, 5.0]}
     limits("\n".join(f"[{name}]\nupper = {of}" for name, of in upper.items()))
-    result = trajcli("retime in.h5 --limits limits.toml -o out.h5 --json")
-    binding, slack = result.document["binding"], result.document["slack"]
+    result = trajcli("retime in.h5 --limits limits.toml -o out.h5 --json").document
     lines = trajcli("retime in.h5 --limits limits.toml -o out.h5 --overwrite -v").out.splitlines()
-    paced = read_h5("out.h5")
-    shares, times = {name: abs(paced[name]) / of for name, of in upper.items()}, paced["time"]
+    binding, paced = result["binding"], read_h5("out.h5")
     for b in range(4):
-        name = max(shares, key=lambda of: shares[of][b].max())
-        row, dof = np.unravel_index(shares[name][b].argmax(), (15, 3))
-        assert shares[name][b, row, dof] == pytest.approx(1, abs=1e-15)
-        found = [binding[of][b] for of in ("trajectory", "quantity", "joint")]
-        assert found == [str(b), name, "abc"[dof]]
-        assert binding["time"][b] == times[b, row]
-        for of, share in shares.items():
-            assert slack[of][b] == pytest.approx(1 - share[b].max(), abs=1e-14)
-        other = next(of for of in upper if of != name)
-        line = f"{name} of {'abc'[dof]} binds at {times[b, row]:.6g} s; slack: {other} "
+        name, joint, time = (binding[key][b] for key in ("quantity", "joint", "time"))
+        (row,), dof = np.flatnonzero(paced["time"][b] == time), "abc".index(joint)
+        assert abs(paced[name][b, row, dof]) == pytest.approx(upper[name][dof], rel=1e-15)
+        (other,) = upper.keys() - {name}
+        slack = 1 - (abs(paced[other][b]) / upper[other]).max()
+        assert result["slack"][other][b] == pytest.approx(slack, abs=1e-14)
+        line = f"{name} of {joint} binds at {time:.6g} s; slack: {other} {100 * slack:.1f} %"
         assert f"{b}: time × " in lines[3 + b]
-        assert f"{line}{100 * slack[other][b]:.1f} %" in lines[3 + b]
+        assert line in lines[3 + b]
 
 
 def test_positions_that_no_pace_brings_within_limits_are_pointed_out(trajcli, folder):
@@ -471,19 +438,6 @@ def test_positions_that_no_pace_brings_within_limits_are_pointed_out(trajcli, fo
     said = "positions beyond their limits in 2 of 4 trajectories, which no pace changes"
     assert said in result.err
     trajcli.fails("check out.h5 --limits limits.toml")
-
-
-@pytest.mark.parametrize("mode", ["bspline --degree 5 --steps 1", "jerk --scheme zoh"])
-def test_limits_hold_between_the_rows_of_a_known_curve(trajcli, folder, mode):
-    Path("limits.toml").write_text("[velocity]\nupper = 0.5\n[acceleration]\nupper = 2.0\n")
-    line = "integrate actions.npy --start start.npy --dt 0.2 --dtype float64 -o a.h5"
-    trajcli.ok(f"{line} --mode {mode}")
-    trajcli.ok("retime a.h5 --limits limits.toml -o paced.h5")
-    trajcli.ok("resample paced.h5 --to 5000 -o fine.h5")
-    limit = {"velocity": 0.5, "acceleration": 2.0}
-    shares = [abs(values).max() / limit[name] for path, values in read_h5("fine.h5").items()
-              if (name := path.rpartition("/")[2]) in limit]  # fmt: skip
-    assert 0.999 < max(shares) < 1 + 1e-6
 
 
 def test_retimed_and_exported_files_name_files_as_seen_from_their_folder(trajcli, out, folder):
@@ -529,8 +483,7 @@ def curves(folder):
     write_h5("in.h5", more, position=motion(), times=TIME)
 
 
-@pytest.mark.parametrize("degree", [3, 5])
-@pytest.mark.parametrize("target", ["points.h5", "points.npz"])
+@pytest.mark.parametrize(("degree", "target"), [(3, "points.npz"), (5, "points.h5")])
 def test_integrate_makes_the_curve_of_a_fit(trajcli, curves, degree, target):
     report = trajcli.ok(f"fit in.h5 --knots 20 --degree {degree} --steps 4 -o {target} --json")
     assert report.document["trajectories"] == 5
@@ -545,8 +498,7 @@ def test_integrate_makes_the_curve_of_a_fit(trajcli, curves, degree, target):
         if target == "points.h5":
             assert file["position"].attrs["units"] == "rad"
             assert [one.decode() for one in file["dof"][:]] == ["a", "b", "c"]
-        time = np.ravel(file["time"][:])
-        assert time[81 - 1] == pytest.approx(1.99)
+        assert np.ravel(file["time"])[80] == pytest.approx(1.99)
 
 
 def test_the_line_that_the_command_shows_next_works(trajcli, curves):
