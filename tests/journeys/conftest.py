@@ -125,6 +125,22 @@ def with_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that would be saved, as matplotlib's own objects; none is drawn."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    made: list[Any] = []
+
+    def save(figure: Figure, path: Any, **_: object) -> None:
+        made.append(figure)
+        Path(path).touch()
+
+    monkeypatch.setattr(Figure, "savefig", save)
+    return made
+
+
 @pytest.fixture(autouse=True)
 def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):

@@ -120,8 +120,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("command", sorted({line[0] for line in LINES}))
 @pytest.mark.filterwarnings("ignore:Glyph")
-def test_no_name_steers_the_terminal(trajcli, files, monkeypatch, command):
+def test_no_name_steers_the_terminal(trajcli, files, monkeypatch, request, command):
     monkeypatch.chdir(files)
+    if command == "plot":
+        request.getfixturevalue("figures")
     codes = set()
     for line in (line for line in LINES if line[0] == command):
         overwrite = "-o" in line and command != "merge"
