@@ -79,8 +79,10 @@ def test_rotations_of_several_blocks_are_recomputed(trajcli, folder):
     assert (failed["check"], failed["dataset"]) == ("recompute", "angular_velocity")
 
 
-@pytest.mark.parametrize("frame", ["world", "body"])
-@pytest.mark.parametrize("method", ["backward", "central", "savgol --window 9"])
+@pytest.mark.parametrize(
+    ("method", "frame"),
+    [("backward", "world"), ("central", "body"), ("savgol --window 9", "world")],
+)
 def test_recordings_are_differentiated_as_rotations(trajcli, pose, method, frame):
     name, *more = method.split()
     options = {"window": int(more[1])} if more else {}
@@ -122,23 +124,13 @@ def test_bodies_and_lengths_are_written_each_to_its_place(trajcli, demos):
     trajcli.ok(f"{line} some.h5 --write velocity")
     with h5py.File("some.h5") as file:
         assert set(file["data/demo_0"]) == {"velocity", "angular_velocity", "time", "dof"}
-
-
-def test_shards_of_rotations_are_merged_to_the_bytes_of_the_whole(trajcli, demos):
-    line = "differentiate demos.h5 --rotation 0:8=wxyz --method smooth --bandlimit 2 --dt 0.1 -o"
-    trajcli.ok(f"{line} whole.h5")
-    for shard in ("0/2", "1/2"):
-        trajcli.ok(f"{line} parts.h5 --shard {shard}")
-    trajcli.ok("merge parts.h5")
+    trajcli.repeats_and_divides(line.replace("central", "smooth --bandlimit 2").removesuffix(" -o"))
     shown = trajcli("inspect whole.h5:orientation --json").document["datasets"]
     assert shown[0]["dofs"] == [f"{k}/q{axis}" for k in range(2) for axis in "wxyz"]
     assert [rotation["form"] for rotation in shown[0]["rotations"]] == ["wxyz", "wxyz"]
-    assert Path("parts.h5").read_bytes() == Path("whole.h5").read_bytes()
 
 
-@pytest.mark.parametrize(
-    "method", ["backward", "central", "savgol --window 9", "savgol --window 0.15s", "smooth"]
-)
+@pytest.mark.parametrize("method", ["central", "savgol --window 0.15s", "smooth"])
 def test_rows_of_long_recordings_are_computed_a_few_at_a_time(trajcli, pose, method, monkeypatch):
     random = np.random.default_rng(2)
     pair = rotations.exp(np.cumsum(random.normal(0.01, 0.02, (700, 2, 3)), 0))
@@ -193,8 +185,9 @@ def test_norms_and_missing_rows_are_said_with_their_place(trajcli, pose):
         assert rows[:, 1].max() <= 10
 
 
-@pytest.mark.parametrize("frame", ["world", "body"])
-@pytest.mark.parametrize(("method", "curve"), [("linear", "slerp"), ("cubic", "spline")])
+@pytest.mark.parametrize(
+    ("method", "curve", "frame"), [("linear", "slerp", "world"), ("cubic", "spline", "body")]
+)
 def test_recordings_are_resampled_as_rotations(trajcli, pose, method, curve, frame):
     columns = np.loadtxt("pose.csv", delimiter=",", skiprows=1)
     expected = rotations.resample(columns[:, [7, 4, 5, 6]], curve, dt=0.01, rate=250, frame=frame)
@@ -233,8 +226,8 @@ def numbers(values):
     return ",".join(repr(float(value)) for value in values)
 
 
-def as_quaternions(turn):
-    return turn.as_quat(scalar_first=True)
+def turns(quaternions):
+    return Rotation.from_quat(quaternions, scalar_first=True)
 
 
 def require_equal(q, expected, atol):
@@ -250,10 +243,11 @@ def rates(folder):
     return omega
 
 
-@pytest.mark.parametrize("frame", ["world", "body"])
-@pytest.mark.parametrize("scheme", ["euler", "zoh", "foh"])
+@pytest.mark.parametrize(
+    ("scheme", "frame"), [("euler", "body"), ("zoh", "world"), ("foh", "body")]
+)
 def test_angular_velocities_are_integrated_to_orientations(trajcli, rates, scheme, frame):
-    vector = Rotation.from_quat(TILTED, scalar_first=True).as_rotvec()
+    vector = turns(TILTED).as_rotvec()
     more = f"--mode velocity --scheme {scheme} --rotation-frame {frame} --dt 0.01 -o out.h5"
     expected = rotations.integrate(
         rates, State(TILTED, np.zeros(3)), 0.01, scheme=scheme, frame=frame
@@ -278,7 +272,7 @@ def test_delta_actions_of_an_end_effector_become_poses_and_back(trajcli, folder,
     deltas = np.concatenate(
         [random.normal(0, 0.01, (30, 3)), random.normal(0, 0.2, (30, 3)), np.ones((30, 1))], 1
     )
-    turn = Rotation.from_quat(TILTED, scalar_first=True)
+    turn = turns(TILTED)
     poses, place = [turn], np.array([0.1, 0.2, 0.3])
     for step in Rotation.from_rotvec(deltas[:, 3:6]):
         turn = step * turn if frame == "world" else turn * step
@@ -287,7 +281,7 @@ def test_delta_actions_of_an_end_effector_become_poses_and_back(trajcli, folder,
     write_h5("demo.h5", {"start/position": start}, actions=deltas)
     line = "--mode clique --actions delta --absolute 6 --rotation 3:6=rotvec --dt 0.05"
     trajcli.ok(f"integrate demo.h5 {line} --rotation-frame {frame} -o poses.h5")
-    expected = as_quaternions(Rotation.concatenate(poses))
+    expected = Rotation.concatenate(poses).as_quat(scalar_first=True)
     with h5py.File("poses.h5") as file:
         require_equal(file["orientation"][0], expected, 1e-12)
         positions = file["position"][0]
@@ -305,7 +299,7 @@ def test_delta_actions_of_an_end_effector_become_poses_and_back(trajcli, folder,
     with h5py.File("again.h5") as file:
         require_equal(file["orientation"][0], expected, 1e-12)
         omega = file["angular_velocity"][0, 1:]
-    later, earlier = (Rotation.from_quat(x, scalar_first=True) for x in turned)
+    later, earlier = map(turns, turned)
     step = later * earlier.inv() if frame == "world" else earlier.inv() * later
     close(omega, step.as_rotvec() / 0.05, atol=1e-10)
 
@@ -326,8 +320,7 @@ def test_a_gyroscope_with_a_stamp_for_each_row_is_integrated_by_foh(trajcli, fol
         assert file["orientation"].shape == (1, 200, 4)
 
 
-@pytest.mark.parametrize("ending", ["h5", "npz"])
-@pytest.mark.parametrize("mark", ["/", "_"])
+@pytest.mark.parametrize(("ending", "mark"), [("h5", "/"), ("npz", "_")])
 def test_a_start_orientation_is_where_angular_velocities_begin(trajcli, rates, ending, mark):
     first = Rotation.random(2, random_state=1).as_quat(canonical=True, scalar_first=True)
     arrays = {"angular_velocity": rates, "dt": 0.01}
@@ -343,10 +336,10 @@ def test_a_start_orientation_is_where_angular_velocities_begin(trajcli, rates, e
     for name, values in files.items():
         write = np.savez if ending == "npz" else write_h5
         write(f"{name}.{ending}", **values)
-    end = [Rotation.from_quat(q, scalar_first=True) for q in first]
-    for w in np.moveaxis(rates, 1, 0):
-        end = [Rotation.from_rotvec(0.01 * x) * turn for x, turn in zip(w, end, strict=True)]
-    last = np.stack([turn.as_quat(scalar_first=True) for turn in end])
+    end = turns(first)
+    for step in np.moveaxis(rates, 1, 0):
+        end = Rotation.from_rotvec(0.01 * step) * end
+    last = end.as_quat(scalar_first=True)
     more = ":angular_velocity --mode velocity --overwrite -o out.h5"
     bare = f"bare.{ending}{more}"
     rows = [",".join(map(str, [q[k] for k in (2, 0, 1, 3)])) for q in first]

@@ -147,17 +147,17 @@ def test_one_bad_episode_can_be_left_out_of_every_command(trajcli, folder, kind)
     trajcli.fails(f"check {source}")
     trajcli.refuses(f"score {source}")
     trajcli.ok(f"inspect {source}")
-    resample = f"resample {source} --to 60 -o r.h5 --overwrite"
-    trajcli.refuses(resample)
-    for line in (DIFFER.format(source), resample):
-        out = line.split("-o ")[1].split()[0]
-        name = "velocity" if out == "out.h5" else "action"
-        trajcli.ok(f"{line} --episodes 2")
-        assert len(rows(out, name)) == 1
-        trajcli.fails(f"{line} --skip-bad")
-        assert len(rows(out, name)) == 2
-        trajcli.fails(f"{line} --skip-bad --episodes {bad},2")
-        assert len(rows(out, name)) == 1
+    line = DIFFER.format(source)
+    for run, words, count in (
+        (trajcli.ok, "--episodes 2", 1),
+        (trajcli.fails, "--skip-bad", 2),
+        (trajcli.fails, f"--skip-bad --episodes {bad},2", 1),
+    ):
+        run(f"{line} {words}")
+        assert len(rows("out.h5")) == count
+    trajcli.refuses(f"resample {source} --to 60 -o r.h5")
+    trajcli.fails(f"resample {source} --to 60 -o r.h5 --skip-bad")
+    assert len(rows("r.h5", "action")) == 2
     trajcli.ok(f"check {source} --episodes {1 - bad},2")
     for command in ("check", "score"):
         result = trajcli.fails(f"{command} {source} --skip-bad --json").document
@@ -222,13 +222,11 @@ def test_a_rate_is_that_of_its_group(trajcli, folder):
     write_h5("in.h5", {"arm/position": Q, "arm/time": T} | slow)
     result = trajcli.ok("inspect in.h5 --json").document["trajectories"]
     assert result["rate"] is None
-    np.testing.assert_allclose(
-        [result["rates"]["arm"], result["rates"]["gripper"]], [[30] * 2, [3] * 2]
-    )
+    rates = [result["rates"][name] for name in ("arm", "gripper")]
+    np.testing.assert_allclose(rates, [[30] * 2, [3] * 2])
     assert "arm 30 Hz" in trajcli.ok("inspect in.h5").out
-    assert trajcli.ok("inspect in.h5:arm --json").document["trajectories"]["rate"] == pytest.approx(
-        30
-    )
+    result = trajcli.ok("inspect in.h5:arm --json").document["trajectories"]
+    assert result["rate"] == pytest.approx(30)
     mixed = {f"demo_{k}/{name}": x for k in range(4)
              for name, x in (("position", Q), ("time", T * (1 + k % 2)))}  # fmt: skip
     write_h5("mixed.h5", mixed)
@@ -255,22 +253,14 @@ def test_picked_dofs_are_those_of_every_array(trajcli, folder):
     np.savez("q.npz", position=Q * [1, 5] + noise, times=T)
     trajcli.ok("differentiate q.npz -o out.h5")
     found = trajcli.ok("inspect out.h5 --dofs 1 --json").document["datasets"]
-    sizes = {
-        one["name"]: one["shape"][-1]
-        for one in found
-        if one["name"] not in ("time", "dof", "trajectory")
-    }
-    assert set(sizes.values()) == {1}
-    assert {"recorded_position", "bandlimit"} <= set(sizes)
-    (recorded,) = [one for one in found if one["name"] == "recorded_position"]
-    assert recorded["max"] == pytest.approx((Q * 5 + noise)[:, 1].max())
+    about = {one["name"]: one for one in found}
+    sizes = {one["shape"][-1] for one in found if one["name"] not in ("time", "dof", "trajectory")}
+    assert sizes == {1}
+    assert "bandlimit" in about
+    assert about["recorded_position"]["max"] == pytest.approx((Q * 5 + noise)[:, 1].max())
 
 
-TIDY = "".join(
-    f"{t:.3f},{n},{x:.5f}\n"
-    for t, q in zip(T, Q, strict=True)
-    for n, x in zip("ab", q, strict=True)
-)
+TIDY = "".join(f"{t:.3f},a,{x:.5f}\n{t:.3f},b,{y:.5f}\n" for t, (x, y) in zip(T, Q, strict=True))
 ROS = "".join(f"{k},{'a,b' if k % 3 else 'l,r'},{x:.5f},{y:.5f}\n" for k, (x, y) in enumerate(Q))
 TURNS = {
     "tidy.csv": f"t,joint,position\n{TIDY}",
@@ -296,7 +286,7 @@ def test_rows_of_joints_in_turns_are_refused(trajcli, folder, command):
     trajcli.ok(command.format("one.csv"))
 
 
-@pytest.mark.parametrize("cut", [2, 4, 9, 12])
+@pytest.mark.parametrize("cut", [2, 12])
 def test_a_table_that_breaks_off_is_read_without_its_last_line(trajcli, folder, cut):
     lines = "\n".join(f"{t:.3f},{x:.5f},{y:.5f}" for t, (x, y) in zip(T, Q, strict=True))
     Path("cut.csv").write_text(f"t,q0,q1\n{lines[:-cut]}")
