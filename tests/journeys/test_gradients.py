@@ -30,15 +30,14 @@ def close(actual: np.ndarray, want: torch.Tensor) -> None:
     )
 
 
-@pytest.mark.parametrize("memory", ["1kB", "1GB"])
 @pytest.mark.parametrize(
-    ("mode", "options"),
+    ("mode", "options", "memory"),
     [
-        ("jerk", {"scheme": "foh"}),
-        ("acceleration", {}),
-        ("clique", {"convention": "curobo"}),
-        ("central", {}),
-        ("bspline", {"degree": 4, "steps": 2}),
+        ("jerk", {"scheme": "foh"}, "1kB"),
+        ("acceleration", {}, "1GB"),
+        ("clique", {"convention": "curobo"}, "1kB"),
+        ("central", {}, "1GB"),
+        ("bspline", {"degree": 4, "steps": 2}, "1kB"),
     ],
 )
 def test_the_gradient_of_a_cost_is_torchs(trajcli, folder, mode, options, memory):

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -17,8 +16,6 @@ from journeys.arrays import close, read_h5, same, write_h5
 from journeys.conftest import python
 
 from trajcli import State, integrate
-from trajcli.jobs.request import Request
-from trajcli.jobs.run import run
 
 RUN = "integrate actions.npy --start start.npy --dt 0.02"
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
@@ -230,26 +227,11 @@ def test_paths_that_are_part_of_other_names_are_relative_in_an_output_where_they
         said = dict(file.attrs)
     assert said["source"] == "../../x.h5:/x.h5/actions\n../x.h5:/x.h5/actions"
     assert said["dt_source"] == "../../x.h5:/x.h5/dt and 1 more"
+    assert json.loads(said["request"])["sources"] == ["../../x.h5", "../x.h5"]
     words = ["x.h5", "--start", "of x.h5/start.npy", "-o", "of x.h5/runs/out.h5", "--overwrite"]
     trajcli.ok("integrate", *words)
     with h5py.File("of x.h5/runs/out.h5") as file:
         assert file.attrs["start"] == "../start.npy"
-
-
-def test_the_request_in_an_output_names_files_as_seen_from_there(trajcli, folder):
-    os.makedirs("runs/first")
-    trajcli.ok(f"{RUN} --mode jerk -o runs/first/out.h5")
-    with h5py.File("runs/first/out.h5") as file:
-        stored, source = file.attrs["request"], file.attrs["source"]
-    assert source == "../../actions.npy"
-    assert json.loads(stored) == {"dt": "0.02", "mode": "jerk", "sources": ["../../actions.npy"],
-                                  "start": "../../start.npy"}  # fmt: skip
-    request = Request.from_json(stored, folder / "runs/first")
-    assert os.path.samefile(request.sources[0], "actions.npy")
-    again = replace(request, out=Path("runs/first/again.h5"))
-    assert again.to_json() == stored
-    run(again)
-    assert Path("runs/first/again.h5").read_bytes() == Path("runs/first/out.h5").read_bytes()
 
 
 def test_only_what_is_asked_for_is_written_and_quiet_says_nothing(trajcli, folder):

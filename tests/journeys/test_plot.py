@@ -503,13 +503,6 @@ def test_nothing_is_heavier_where_no_limit_binds_and_a_lone_row_at_its_limit_is_
     assert not [one for one in drawn_lines(still.axes[0]) if "at its" in one.get_gid()]
 
 
-def test_the_share_at_a_limit_counts_rows_that_are_not_drawn_one_by_one(trajcli, folder, figures):
-    velocity = np.where(np.arange(9000) % 5 == 0, 1.0, 0.5)[:, None]
-    write_h5("in.h5", {"@dt": 0.001}, velocity=velocity)
-    trajcli.ok(f"plot in.h5 {limits_file('velocity.upper = 1.0')} -o fig.png")
-    assert "at its limit (20 % of the rows)" in legend_texts(figures[0])
-
-
 def test_limits_beside_the_rows_of_another_program_are_not_taken(trajcli, folder, figures):
     rows = np.random.default_rng(0).normal(size=(50, 2))
     write_h5("in.h5", {"@dt": 0.01}, velocity=rows, acceleration=rows, jerk=rows)

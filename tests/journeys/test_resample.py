@@ -11,10 +11,9 @@ import h5py
 import numpy as np
 import pytest
 from journeys.arrays import close, read_h5, same, write_h5
-from layouts import writers
 
 import trajcli as library
-from trajcli import Trajectory, load, resample, sample
+from trajcli import load, resample, sample
 
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 
@@ -93,13 +92,8 @@ def write_plan(path: str, quantities: tuple[str, ...]) -> None:
             ",".join(map(repr, row)) for row in np.stack([KNOTS, *columns.values()], 1).tolist()
         ]
         Path(path).write_text("\n".join([",".join(["time", *columns]), *lines]))
-    elif kind == ".parquet":
-        arrow, parquet = (pytest.importorskip(f"pyarrow{part}") for part in ("", ".parquet"))
-        parquet.write_table(arrow.table({"time": KNOTS, **columns}), path)
     elif kind == ".npz":
         np.savez(path, times=KNOTS, **arrays)
-    elif kind == ".h5":
-        write_h5(path, times=KNOTS, **arrays)
     else:
         words = dict(zip(QUANTITIES, ("positions", "velocities", "accelerations"), strict=False))
         points = [
@@ -109,7 +103,7 @@ def write_plan(path: str, quantities: tuple[str, ...]) -> None:
         Path(path).write_text(json.dumps({"joint_names": ["a", "b"], "points": points}))
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npz", "h5", "yaml"])
+@pytest.mark.parametrize("kind", ["csv", "npz", "yaml"])
 def test_a_plan_of_another_program_keeps_its_curve_and_its_goal(trajcli, folder, kind):
     for count, method, atol in ((3, "quintic", 1e-13), (2, "cubic", 1e-5), (1, "linear", 2e-2)):
         write_plan(f"plan.{kind}", QUANTITIES[:count])
@@ -129,7 +123,7 @@ def test_a_plan_of_another_program_keeps_its_curve_and_its_goal(trajcli, folder,
             assert file.attrs["held_ends"] == 1
             assert file.attrs["dt"] == 1 / 125
     write_plan(f"plan.{kind}", QUANTITIES[:3])
-    stamps = "time" if kind in ("csv", "parquet") else "times"
+    stamps = "time" if kind == "csv" else "times"
     result = trajcli.ok(f"resample plan.{kind} --at plan.{kind}:{stamps} -o at.h5 --json")
     assert (result.document["held_ends"], result.document["rows"]["most"]) == (0, len(KNOTS))
 
@@ -223,37 +217,6 @@ def test_a_file_stands_for_its_actions_as_in_integrate(trajcli, folder, samples)
             held = before["actions"][b][np.searchsorted(ends, time, "right")]
             same(group["actions"][:], held)
             same(group["start/position"], before["start/position"][b])
-
-
-def test_demonstrations_are_resampled_each_at_its_own_length(trajcli, folder):
-    demos = writers.demos()
-    writers.robomimic(Path("in.h5"), demos)
-    trajcli.ok("resample in.h5 --to 50 -o out.h5")
-    trajcli.ok("resample in.h5:obs/robot0_joint_pos --to 50 -o p.h5")
-    with h5py.File("out.h5") as file, h5py.File("p.h5") as named:
-        for i, demo in enumerate(demos):
-            expected = resample(demo["actions"], "linear", rate=50, dt=0.05).position[0]
-            close(file[f"data/demo_{i}/actions"][:], expected, atol=1e-14)
-            assert file[f"data/demo_{i}/dt"][()] == 1 / 50
-            expected = resample(demo["position"][:-1], "linear", rate=50, dt=0.05).position[0]
-            values = named[f"data/demo_{i}/robot0_joint_pos"]
-            close(values[:], expected, atol=1e-14)
-    trajcli.ok("integrate out.h5 --start zero -o again.h5")
-
-
-def test_a_retimed_file_goes_on_to_one_rate_in_groups(trajcli, out):
-    Path("slow.toml").write_text("[velocity]\nupper = 1")
-    trajcli.ok("retime out.h5 --limits slow.toml --slower-only -o slow.h5")
-    result = trajcli.ok("resample slow.h5 --to 100 -o even.h5 --json")
-    assert result.document["output"] == "groups"
-    with h5py.File("slow.h5") as slow, h5py.File("even.h5") as even:
-        assert (slow["time_scale"][:] >= 1).all()
-        for b in (0, 9, 10, 63):
-            rows = (slow[name][b][None] for name in QUANTITIES)
-            paced = Trajectory(*rows, slow["time"][b], "jerk", {"scheme": "zoh"})
-            for name, values in resample(paced, rate=100).outputs().items():
-                same(even[f"slow/trajectory_{b}/{name}"][:], values[0])
-    trajcli.ok("retime even.h5 --limits slow.toml -o again.h5")
 
 
 @pytest.mark.parametrize(
