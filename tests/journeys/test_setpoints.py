@@ -20,6 +20,8 @@ from journeys.arrays import close, read_h5, same, write_h5
 from layouts import writers
 from scipy.spatial.transform import Rotation
 
+from trajcli import rotations
+
 ROOT = Path(__file__).resolve().parents[2]
 RANDOM = np.random.default_rng(7)
 # A log of a clock in ns since 1970, at 100 Hz with jitter.
@@ -320,15 +322,6 @@ FORMS = {
     "rpy": lambda turn: turn.as_euler("xyz"),
     "rot6d": lambda turn: np.hstack([turn.as_matrix()[..., 0], turn.as_matrix()[..., 1]]),
 }
-BACK = {
-    "xyzw": Rotation.from_quat,
-    "wxyz": lambda rows: Rotation.from_quat(rows[:, [1, 2, 3, 0]]),
-    "rotvec": Rotation.from_rotvec,
-    "rpy": lambda rows: Rotation.from_euler("xyz", rows),
-    "rot6d": lambda rows: Rotation.from_matrix(
-        np.stack([rows[:, :3], rows[:, 3:], np.cross(rows[:, :3], rows[:, 3:])], -1)
-    ),
-}
 
 
 @pytest.mark.parametrize(
@@ -352,8 +345,8 @@ def test_poses_become_turns_in_the_frame_that_is_named(trajcli, folder, kind, fr
     actions = read_h5("out.h5")["actions"].squeeze()
     origin = turns[:-1] if kind == "delta" else turns[np.zeros(11, int)]
     want = turns[1:] * origin.inv() if frame == "world" else origin.inv() * turns[1:]
-    off = (BACK[form](actions[:, 3:last]) * want.inv()).magnitude()
-    assert off.max() < 1e-7
+    q = rotations.to_quaternions(actions[:, 3:last], form)
+    assert (Rotation.from_quat(q[:, [1, 2, 3, 0]]) * want.inv()).magnitude().max() < 1e-7
     close(actions[:, :3], by_hand(place, kind), rtol=1e-14)
     same(actions[:, last], grip[1:, 0])
     trajcli.ok(f"integrate out.h5 --mode clique --actions {kind} -o back.h5 {words}")

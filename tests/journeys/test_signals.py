@@ -271,7 +271,7 @@ def end_at(moment, words):
     cli.run()
 
 name, words = sys.argv[1], sys.argv[2].split()
-stride, moment, stopped = int(os.environ.get("TRAJCLI_MOMENTS", 701)), 1, 0
+stride, moment, stopped = int(os.environ.get("TRAJCLI_MOMENTS", 1301)), 1, 0
 while True:
     os.mkdir("out")
     if not (child := os.fork()):
