@@ -140,8 +140,15 @@ def drawn_call(
     return f"{work} {tuple(u.shape)}", rows, u
 
 
-@pytest.mark.parametrize("form", ["number", "[]", "[H]", "[B,1]", "times"])
-@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        (name, form)
+        for name in TRANSFORMS
+        for form in ("number", "[]", "[H]", "[B,1]", "times")
+        if name != "linearize" or form in ("[]", "times")  # linearize traces for seconds
+    ],
+)
 @pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node:UserWarning")  # linearize
 def test_transforms_give_what_plain_autograd_gives(name: str, form: str) -> None:
     transform, plain = TRANSFORMS[name]
