@@ -46,54 +46,39 @@ _JOINT_STATE = ("position", "velocity", "effort")
 
 
 class _Text:
-    """An open table of text.
-
-    line: how many lines were read so far. values: [columns, N], None until they are read. texts:
-    the cells of columns of texts by number. faults: the columns that are not numbers, by name.
-    converted: the columns of texts that were converted, by name.
-    """
+    """An open table of text."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = open_regular(path)
-        self.line = 0
-        self.values: Any = None
-        self.texts: dict[int, list[str]] = {}
-        self.faults: dict[str, Fault] = {}
+        self.descriptor = open_regular(path)
+        self.line = 0  # how many lines were read so far
+        self.values: Any = None  # [columns, N], None until they are read
+        self.texts: dict[int, list[str]] = {}  # the cells of columns of texts by number
+        self.faults: dict[str, Fault] = {}  # of columns that are not numbers, by name
         self.converted: dict[str, Any] = {}
         # UTF-16 has a mark; Windows-1252, which spreadsheets write, is rarely valid UTF-8
-        head = os.pread(self._descriptor, _LONGEST_LINE, 0)
-        self._encoding = "utf-8-sig"
+        head = os.pread(self.descriptor, _LONGEST_LINE, 0)
+        self.encoding = "utf-8-sig"
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            self._encoding = "utf-16"
+            self.encoding = "utf-16"
         else:
             try:
                 codecs.getincrementaldecoder("utf-8")().decode(head)
             except UnicodeDecodeError:
-                self._encoding = "cp1252"
+                self.encoding = "cp1252"
 
     def lines(self) -> Iterator[str]:
         """Yields the lines from the beginning; raises ValueError for one that is too long."""
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        os.lseek(self.descriptor, 0, os.SEEK_SET)
         self.line = 0
-        with open(self._descriptor, encoding=self._encoding, newline="", closefd=False) as text:
+        with open(self.descriptor, encoding=self.encoding, newline="", closefd=False) as text:
             while line := text.readline(_LONGEST_LINE):
                 if len(line) == _LONGEST_LINE:
                     raise ValueError(f"a line of more than {_LONGEST_LINE} characters")
                 self.line += 1
                 yield line
 
-    def read_end(self) -> tuple[int, str]:
-        """Counts the lines, and reads the end of the file, behind a line end."""
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        with open(self._descriptor, "rb", closefd=False) as file:
-            blocks = iter(lambda: file.read(1 << 20), b"")
-            count = 1 + sum(block.count(b"\n") for block in blocks)
-        begin = max(os.fstat(self._descriptor).st_size - _TAIL_BYTES, 0)
-        end = os.pread(self._descriptor, _TAIL_BYTES, begin).decode(self._encoding, "replace")
-        return count, end if begin else f"\n{end}"
-
     def close(self) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)
         self.values = None
 
 
@@ -141,7 +126,12 @@ class CsvFile(Table):
             self._note("decimal commas are read as points")
             rows = [[cell.replace(",", ".") for cell in row] for row in rows]
         cells = list(zip(*rows, strict=True))
-        texts = list(map(_is_text, cells))
+        # texts are labels and dates, integers that float64 does not hold, and blank cells
+        texts = [
+            not is_number(next(filter(None, column), ""))
+            or any(map(_LONG_INTEGER.fullmatch, column))
+            for column in cells
+        ]
         unnamed = [f"{'text' if text else 'data'}{i}" for i, text in enumerate(texts)]
         names = head.names or dict.fromkeys(unnamed, "")
         self._numbered = [] if head.names else unnamed
@@ -159,7 +149,7 @@ class CsvFile(Table):
         self._days = dict(zip(clocks, days, strict=True)) if len(clocks) == len(days) == 1 else {}
         self.dates = [*(n for n, kind in kinds.items() if kind in ("time", "moment")), *days]
         if self._texts and head.names is None:
-            self._name_echo_columns(rows)
+            self._name_echo_columns(rows, _numbers(cells[-4:]))
         elif not self._texts and not names[self.columns[0]]:
             self._find_time_column(_numbers(cells))
 
@@ -172,12 +162,10 @@ class CsvFile(Table):
     def _note(self, text: str) -> None:
         self.remarks = [*self.remarks, Note(f"{self.path}: {text}")]
 
-    def _name_echo_columns(self, rows: list[list[str]]) -> None:
-        """Names the columns of messages that ``ros2 topic echo --csv`` writes.
-
-        They are seconds since 1970, nanoseconds, the frame, and the fields; those of a JointState
-        are names, then numbers.
-        """
+    def _name_echo_columns(self, rows: list[list[str]], last: npt.NDArray[np.float64]) -> None:
+        """Names the columns of messages that ``ros2 topic echo --csv`` writes."""
+        # they are seconds since 1970, nanoseconds, the frame, and the fields; those of a JointState
+        # are names, then numbers
         stamps = [(int(a), int(b)) for a, b, *_ in rows if a.isdecimal() and b.isdecimal()]
         frames = len(stamps) == len(rows) and self.columns[2] == "text2"
         if not frames or not all(1e9 < a < 4e9 and b < 1e9 for a, b in stamps):
@@ -193,30 +181,24 @@ class CsvFile(Table):
             columns[-rest:] = [f"{kind}/{label}" for kind in kinds for label in labels]
             remark += f", then {', '.join(kinds)} of the joints that it names"
             self._texts = {*columns[2:-rest]}
-        elif (
-            not count
-            and rest == len(_POSE)
-            and _has_unit_norm(_numbers(zip(*rows, strict=True))[-4:])
-        ):
+        elif len(is_label) == rest == len(_POSE) and _has_unit_norm(last):
             columns[-rest:] = _POSE
             remark += f", then {' '.join(_POSE)}, as in a pose"
         self.columns = columns
         self._note(f"there is no heading: {remark}")
 
     def _find_time_column(self, sample: npt.NDArray[np.float64]) -> None:
-        """Finds the time in a table [columns, rows] that does not name it.
-
-        It is the first column, if it increases evenly, does not count rows, is no position before a
-        quaternion, and no option says the time. A TUM trajectory has unit quaternions.
-        """
+        """Finds the time in a table [columns, rows] that does not name it."""
+        # It is the first column, if it increases evenly, does not count rows, is no position before
+        # a quaternion, and no option says the time. A TUM trajectory has unit quaternions.
         headless, steps = self.columns[0] == "data0", np.diff(sample[0])
         steps = steps[np.isfinite(steps)]
         if len(steps) < 2:
             return
         forward = (steps >= 0).mean() > _FORWARD_SHARE
         if headless and forward and len(sample) == len(_TUM) and _has_unit_norm(sample[4:]):
-            self.columns, listed = list(_TUM), " ".join(_TUM)
-            self._note(f"there is no heading: {listed}, as in a TUM trajectory")
+            self.columns = list(_TUM)
+            self._note(f"there is no heading: {' '.join(_TUM)}, as in a TUM trajectory")
         elif not (steps > 0).all() or steps.max() > _LONGEST_STEP * np.median(steps):
             return
         elif (steps == 1).all() and sample[0, 0] in (0, 1):
@@ -238,8 +220,8 @@ class CsvFile(Table):
         return name not in self._texts
 
     def missing(self, name: str, names: Sequence[str] | None = None) -> Fault:
-        fault = super().missing(name, names)
-        return replace(fault, expected=f"a dataset in the file; {self._heading}")
+        expected = f"a dataset in the file; {self._heading}"
+        return replace(super().missing(name, names), expected=expected)
 
     def column(self, name: str) -> Dataset:
         number, text = self.columns.index(name), self.guard(name, self._read_columns)
@@ -301,10 +283,15 @@ class CsvFile(Table):
         return remarks
 
     def _read_columns(self) -> _Text:
-        """Returns the open file after reading all its columns."""
         text: _Text = self.open_handle()
         if text.values is None:
-            count, tail = text.read_end()
+            os.lseek(text.descriptor, 0, os.SEEK_SET)
+            with open(text.descriptor, "rb", closefd=False) as file:
+                blocks = iter(lambda: file.read(1 << 20), b"")
+                count = 1 + sum(block.count(b"\n") for block in blocks)
+            begin = max(os.fstat(text.descriptor).st_size - _TAIL_BYTES, 0)
+            tail = os.pread(text.descriptor, _TAIL_BYTES, begin).decode(text.encoding, "replace")
+            tail = tail if begin else f"\n{tail}"  # it begins behind a line end
             # spreadsheets write separators for rows that are blank
             body = re.sub(rf"\r?\n[\s{re.escape(self._delimiter)}]*\Z", "", tail)
             if "\r" not in tail.replace("\r\n", ""):  # a lone \r would end a line, too
@@ -312,10 +299,8 @@ class CsvFile(Table):
             if self._end and self._is_cut(body, complete=body != tail):
                 cut = f"{self.path} breaks off in line {self._end}, which is left out"
                 self.remarks, self._end = [*self.remarks, cut], self._end - 1
-            size, hint = (
-                8 * count * len(self.columns),
-                "a binary file, as DataFrame.to_parquet writes",
-            )
+            size = 8 * count * len(self.columns)
+            hint = "a binary file, as DataFrame.to_parquet writes"
             self.pool.refuse_larger(size, str(self.path), hint)
             self.pool.reserve(self, size)
             text = self.open_handle()  # to reserve memory may have closed the one before
@@ -338,13 +323,10 @@ class CsvFile(Table):
         return (row.rstrip("\r\n ").removesuffix(self._delimiter) for row in rows)
 
     def _is_cut(self, tail: str, complete: bool) -> bool:
-        """Whether a file with this end breaks off within a line.
-
-        The line then has fewer cells than the lines before or, in its last cell, no number or fewer
-        decimals than all of them.
-        """
-        # the first line of the tail may lack its beginning; decimals are compared where every row
-        # before the last writes as many, as printf does
+        """Whether a file with this end breaks off within a line."""
+        # The line then has fewer cells than the lines before or, in its last cell, no number or
+        # fewer decimals, where every row before it writes as many, as printf does. The first line
+        # of the tail may lack its beginning.
         lines = tail.split("\n")[1:]
         if len(lines) < 2 or not lines[-1].strip() or lines[-1].startswith("#"):
             return False
@@ -358,12 +340,19 @@ class CsvFile(Table):
         return len(last) < width or (not complete and broken)
 
     def _read_cells(self, text: _Text) -> Any:
-        """Reads all columns [columns, N]; the first cell that is not a number is its fault."""
         parts, texts = [], [self.columns.index(name) for name in self._texts]
         text.texts = {number: [] for number in texts}
-        rows = self._checked_rows(text)
+        # each row has the number of the line on which it ends
+        rows = ((text.line, x) for x in split_cells(self._row_lines(text), self._delimiter))
         while block := list(itertools.islice(rows, CSV_ROWS)):
             lines, cells = zip(*block, strict=True)
+            if uneven := [k for k, row in enumerate(cells) if len(row) != len(self.columns)]:
+                raise InputError(
+                    "a row of another length",
+                    where=f"{self.path}, line {lines[uneven[0]]}",
+                    expected=f"{len(self.columns)} cells, as in the first row; {self._heading}",
+                    found=f"{len(cells[uneven[0]])} cells",
+                )
             parts.append(np.zeros((len(self.columns), len(block))))
             for number, column in enumerate(zip(*cells, strict=True)):
                 if number in text.texts:
@@ -385,31 +374,9 @@ class CsvFile(Table):
                     text.faults.setdefault(self.columns[number], fault)
         return np.concatenate(parts, axis=1)
 
-    def _checked_rows(self, text: _Text) -> Iterator[tuple[int, list[str]]]:
-        """Yields the cells of each row with the number of the line on which it ends."""
-        for cells in split_cells(self._row_lines(text), self._delimiter):
-            if len(cells) != len(self.columns):
-                raise InputError(
-                    "a row of another length",
-                    where=f"{self.path}, line {text.line}",
-                    expected=f"{len(self.columns)} cells, as in the first row; {self._heading}",
-                    found=f"{len(cells)} cells",
-                )
-            yield text.line, cells
-
 
 def _skip_comments(lines: Iterable[str]) -> Iterator[str]:
-    """Yields the lines that are neither blank nor comments."""
     return (line for line in lines if line.strip() and not line.startswith("#"))
-
-
-def _is_text(column: Sequence[str]) -> bool:
-    """Whether a column that begins with these cells is read as texts.
-
-    Labels and dates are, integers that float64 does not hold, and a column of blank cells.
-    """
-    cells = [cell for cell in column if cell]
-    return not cells or not is_number(cells[0]) or any(map(_LONG_INTEGER.fullmatch, cells))
 
 
 def _numbers(cells: Iterable[Sequence[str]]) -> npt.NDArray[np.float64]:
@@ -418,17 +385,14 @@ def _numbers(cells: Iterable[Sequence[str]]) -> npt.NDArray[np.float64]:
 
 
 def _has_unit_norm(columns: npt.NDArray[np.float64]) -> bool:
-    """Whether four columns [4, rows] have norm 1, as a quaternion, in all rows without NaN."""
+    # as a quaternion has, in all rows without NaN
     norms = np.linalg.norm(columns, axis=0)
     norms = norms[np.isfinite(norms)]
     return len(columns) == 4 and len(norms) > 1 and bool((np.abs(norms - 1) < _NORM_ERROR).all())
 
 
 def parse_column(cells: Sequence[str]) -> tuple[Any, str]:
-    """Converts texts to integers, stamps of times or numbers, if all of them are, with a remark.
-
-    Other texts stay as they are, with the reason why they are no times.
-    """
+    """Converts texts to integers, stamps or numbers; others stay, with why they are no times."""
     if all(map(_LONG_INTEGER.fullmatch, cells)):
         return np.array(cells, np.int64), ""
     stamps, remark = moments(cells)

@@ -21,30 +21,20 @@ _LONGEST_UNIT = 12
 
 
 class Head(NamedTuple):
-    """How a table begins.
-
-    names: the names of the columns, each with the name that it repeats, or ""; None without a
-    heading. line: the line of the heading. skipped: how many lines come before the rows. trailing:
-    a separator follows the last cell of a row. remark: which lines were left out. degrees: the
-    table says that its angles are in degrees.
-    """
+    """How a table begins."""
 
     delimiter: str
-    names: dict[str, str] | None
-    line: int
-    skipped: int
+    names: dict[str, str] | None  # each with the name that it repeats, or ""; None without heading
+    line: int  # the line of the heading
+    skipped: int  # how many lines come before the rows
     rows: list[list[str]]
-    trailing: bool
-    remark: str
-    degrees: bool
+    trailing: bool  # whether a separator follows the last cell of a row
+    remark: str  # which lines were left out
+    degrees: bool  # whether the table says that its angles are in degrees
 
 
 def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
-    """Finds the heading of a table: the first line with as many cells as its rows.
-
-    lines: the first lines of the file. skip: how many of them are skipped. Raises InputError for a
-    table without rows, and for a heading of another length.
-    """
+    """Finds the heading of a table, the first line with as many cells as its rows."""
     # the headers of OpenSim (.mot, .sto) end in a line of their own
     header_end = next((k for k, line in enumerate(lines, 1) if line.strip() == "endheader"), 0)
     begin = max(skip, header_end)
@@ -75,8 +65,18 @@ def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
         top -= 1
     line, labels, units = 0, list[str](), list[str]()
     if top < first:
-        number, units = _pick_heading(rows[top:first])
-        line, labels = ends[top + number], rows[top + number]
+        # the last line before the rows may hold units
+        *others, last_line = rows[top:first]
+        known = (parse_unit(cell.strip("[]()")) or parse_time_unit(cell.strip("()"))
+                 or re.fullmatch(r"\[.*\]|\(.*\)", cell) for cell in last_line if cell)  # fmt: skip
+        if others and any(known) and max(map(len, last_line)) <= _LONGEST_UNIT:
+            units = last_line
+        numbers = range(top, first - bool(units))
+        # TwinCAT's Scope has names in a line called Name; keys and values are two columns, too
+        likely = [k for k in numbers if rows[k][0] == "Name"]
+        likely += [k for k in numbers if any(role(cell) == "time" for cell in rows[k])]
+        number = likely[0] if likely else numbers[-1 if len(last_line) == 2 else 0]
+        line, labels = ends[number], rows[number]
     elif rows[first:] and "moment" not in kinds and _is_heading(*rows[first : first + 2]):
         line, labels, first = ends[first], rows[first], first + 1
     if first == len(rows):
@@ -105,7 +105,6 @@ def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
 
 
 def split_cells(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
-    """Yields the cells of each line."""
     if delimiter == " ":
         return map(str.split, lines)
     return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
@@ -138,37 +137,21 @@ def _kind(cell: str) -> str:
 
 
 def _is_row(row: Sequence[str], kinds: Sequence[str]) -> bool:
-    """Whether a line is a row: half of its cells, and the first, are of the kind of the column."""
+    # half of the cells of a row, and the first, are of the kind of their column
     pairs = [(_kind(cell), kind) for cell, kind in zip(row, kinds, strict=False) if kind != "text"]
     matches = [cell in ("", kind) for cell, kind in pairs]
     usual = len(row) == len(kinds) and any(cell for cell, _ in pairs)
     return usual and matches[0] and 2 * sum(matches) >= len(matches)
 
 
-def _pick_heading(lines: Sequence[list[str]]) -> tuple[int, list[str]]:
-    """Picks the heading among the lines before the rows, by number, and the units in the last."""
-    *others, last = lines
-    known = (parse_unit(cell.strip("[]()")) or parse_time_unit(cell.strip("()"))
-             or re.fullmatch(r"\[.*\]|\(.*\)", cell) for cell in last if cell)  # fmt: skip
-    units = last if others and any(known) and max(map(len, last)) <= _LONGEST_UNIT else []
-    numbers = range(len(lines) - bool(units))
-    # TwinCAT's Scope has names in a line called Name; keys and values are as wide as two columns
-    likely = [k for k in numbers if lines[k][0] == "Name"]
-    likely += [k for k in numbers if any(role(cell) == "time" for cell in lines[k])]
-    return likely[0] if likely else numbers[-1 if len(last) == 2 else 0], units
-
-
 def _is_heading(first: Sequence[str], second: Sequence[str] = ()) -> bool:
-    """Whether the first line names columns: by words, or by numbers as pandas does, 0, 1, 2 …,
-    above values that are not whole numbers."""
+    # names are words, or numbers as pandas writes them, 0, 1, 2 …, above values with decimals
     if not any(map(is_number, first)):
         return True
     # names may be numbers, but then whole ones
     whole = all(cell.isdecimal() for cell in first if is_number(cell))
-    words = any(
-        cell and not is_number(cell) and is_number(below)
-        for cell, below in zip(first, second, strict=False)
-    )
+    pairs = zip(first, second, strict=False)
+    words = any(cell and not is_number(cell) and is_number(below) for cell, below in pairs)
     labels = [cell for cell in first if cell]
     counted = labels == [str(i) for i in range(len(labels))]
     decimal = any(is_number(below) and not below.lstrip("-").isdecimal() for below in second)
@@ -176,12 +159,9 @@ def _is_heading(first: Sequence[str], second: Sequence[str] = ()) -> bool:
 
 
 def _name_columns(names: Sequence[str], units: Sequence[str]) -> dict[str, str]:
-    """Names columns, with their units; a name that occurs again gets a number.
-
-    Returns the names, each with the one that it repeats, or "". pandas writes an index without a
-    name, and calls the second of two columns q ``q.1``. The first column of each group of TwinCAT's
-    Scope, called Name, has its times in ms.
-    """
+    """Names columns, with their units; each has the name that it repeats, or ""."""
+    # pandas writes an index without a name, and calls the second of two columns q ``q.1``. The
+    # first column of each group of TwinCAT's Scope, called Name, has its times in ms.
     known: dict[str, str] = {}
     for k, label in enumerate(names):
         label = "Time [ms]" if label == names[0] == "Name" and names[2:] else label

@@ -49,30 +49,24 @@ DATA = "data"
 
 
 class Table(Catalogue):
-    """A file of columns.
-
-    columns: their names, in their order. dates: the columns whose values are times, such as dates:
-    they are the time where no name says it. fractional: those whose numbers are not whole, so that
-    they count nothing. remarks: notes on how they were read. copies: columns whose name a column
-    before them has, with that name.
-    """
+    """A file of columns."""
 
     columns: Sequence[str]
+    # columns whose values are times, such as dates: they are the time where no name says it
     dates: Sequence[str] = ()
-    fractional: Sequence[str] = ()
+    fractional: Sequence[str] = ()  # columns of numbers that are not whole, and so count nothing
     remarks: Sequence[str] = ()
-    copies: Mapping[str, str] = {}
+    copies: Mapping[str, str] = {}  # columns whose name a column before them has, with that name
 
     @abstractmethod
     def column(self, name: str) -> Dataset:
-        """Reads the numbers of a column, [N] or [N, D]."""
+        """Reads a column, [N] or [N, D]."""
 
     @abstractmethod
     def is_numeric(self, name: str) -> bool:
         """Whether a column holds one number in a row that may be a value of a trajectory."""
 
     def is_scalar(self, name: str) -> bool:
-        """Whether a column has one value in a row."""
         return True
 
     @cached_property
@@ -138,8 +132,7 @@ class Table(Catalogue):
         names = {self.time_column, self.trajectory_column, *self._stamp_pair}
         # an option may name the time by a path of this file
         clock = self.pool.reading.clock
-        sources = [parse_source(text, attributes=True) for text in clock if ":" in text]
-        for source in sources:
+        for source in (parse_source(text, attributes=True) for text in clock if ":" in text):
             if source.path == self.path:
                 names |= {*self._find_column((source.dataset or "").strip("/"))}
         for name in self.columns:
@@ -156,7 +149,7 @@ class Table(Catalogue):
 
     @property
     def _default_clock(self) -> Sequence[str | None]:
-        """The columns of the time, unless an option names the time."""
+        # an option may name another time
         return () if self.pool.reading.clock else (self.time_column, *self._stamp_pair)
 
     @cached_property
@@ -192,10 +185,8 @@ class Table(Catalogue):
         return super().missing(name, names or list(dict.fromkeys([*self.groups, *self.columns])))
 
     def _find_columns(self, name: str) -> list[str]:
-        """Finds the columns of an array, of a column, or of several: a,b,*_joint.
-
-        A pattern matches dofs alone, and the time is none of several columns.
-        """
+        """Finds the columns of an array, of a column, or of several: a,b,*_joint."""
+        # a pattern matches dofs alone, and the time is none of several columns
         if name in self.columns:
             return [name]
         if known := self.groups.get(name) or self.families.get(name) or self._find_column(name):
@@ -288,11 +279,9 @@ class Table(Catalogue):
         return None
 
     def hint_at_rows(self, column: str, value: object) -> str:
-        """Says how to write the rows with a value in a column to a file of their own."""
         return f"write the rows with {column} = {value} to a file of their own"
 
     def _read_times(self, column: str) -> Dataset:
-        """Reads the stamps of the rows; two columns give nanoseconds."""
         where, stored = self.place(column), self.column(column)
         if column not in self._stamp_pair:
             unit = split_unit(column)[1]
@@ -305,8 +294,8 @@ class Table(Catalogue):
             # in integers: float64 holds stamps since 1970 only to 0.2 µs
             return next(parts) * 10**9 + next(parts)
 
-        about = {"units": "ns"}
-        return Dataset(where, stored.shape, np.dtype(np.int64), read_rows, about, "columns")
+        dtype = np.dtype(np.int64)
+        return Dataset(where, stored.shape, dtype, read_rows, {"units": "ns"}, "columns")
 
     def _collect_remarks(self, name: str, taken: Sequence[str], stored: Dataset) -> list[str]:
         """Notes how an array was read, and which columns were left out."""
@@ -326,13 +315,11 @@ class Table(Catalogue):
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """Splits the name of a column into its array and its dof.
-
-    q0, q[0] and q_0 → q, 0; position/elbow, position_elbow, elbow_pos, elbow.pos and
-    /joint_states/elbow/position → position, elbow; panda_joint1 → panda_joint, panda_joint1; p_RS_x
-    → p_RS, p_RS_x; pose.position.x → pose/position.
-    """
-    # paths first, since a part of a path may look like a joint with a number
+    """Splits the name of a column into its array and its dof."""
+    # q0, q[0] and q_0 → q, 0; position/elbow, position_elbow, elbow_pos, elbow.pos and
+    # /joint_states/elbow/position → position, elbow; panda_joint1 → panda_joint, panda_joint1;
+    # p_RS_x → p_RS, p_RS_x; pose.position.x → pose/position. Paths first, since a part of a
+    # path may look like a joint with a number.
     name = _strip_unit(name)
     folder, _, last = name.rpartition("/")
     if last in _WORDS and folder:
@@ -349,23 +336,23 @@ def _split_name(name: str) -> tuple[str, str]:
 
 
 def _strip_unit(name: str) -> str:
-    """Strips the unit of a column: t [s] → t."""
     return split_unit(name)[0]
 
 
 class _ParquetHandle:
-    """An open Parquet file, with the row group of each column that was read last."""
+    """An open Parquet file."""
 
     def __init__(self, path: Path) -> None:
         from pyarrow import parquet
 
+        # of each column, the number and the values of the row group that was read last
+        self.last: dict[str, tuple[int, Any]] = {}
         self._stream = open(open_regular(path), "rb")  # noqa: SIM115
         try:
             self.file = parquet.ParquetFile(self._stream)
         except BaseException:
             self._stream.close()
             raise
-        self.last: dict[str, tuple[int, Any]] = {}
 
     def close(self) -> None:
         self.file.close()
@@ -430,9 +417,8 @@ class ParquetFile(Table):
 
     @cached_property
     def _has_nulls(self) -> bool:
-        """Whether any value may be missing, by the statistics of all columns."""
         about = self.open_handle().file.metadata
-        parts = (about.row_group(k) for k in range(about.num_row_groups))
+        parts = map(about.row_group, range(about.num_row_groups))
         known = (part.column(k).statistics for part in parts for k in range(about.num_columns))
         return any(one is None or one.null_count != 0 for one in known)
 
@@ -457,10 +443,7 @@ class ParquetFile(Table):
 
 
 def _column_values(column: Any, where: Place) -> Any:
-    """Converts a column to an array [rows], or [rows, D] if it is one of lists.
-
-    Nulls, and a row without its list, are NaN; missing texts are empty.
-    """
+    """Converts a column to an array [rows], or [rows, D] of lists; nulls are NaN or empty texts."""
     import pyarrow as arrow
 
     kind, types = column.type, arrow.types

@@ -39,10 +39,9 @@ def moment_kind(cell: str) -> str:
 
 
 def moments(cells: Sequence[str]) -> tuple[npt.NDArray[np.datetime64] | None, str]:
-    """Parses texts [N] to stamps, with a remark.
+    """Parses texts [N] to stamps since 1970, or since the first without a date; with a remark.
 
-    Stamps count since 1970 where the date is known, else since the first of them. Other texts give
-    None and the reason, which is "" where some are no times.
+    Other texts give None and the reason, which is "" where some are no times.
     """
     rows = [_split_moment(cell) for cell in cells]
     if not rows or not all(rows):
@@ -50,7 +49,14 @@ def moments(cells: Sequence[str]) -> tuple[npt.NDArray[np.datetime64] | None, st
     first, marks, second, last, *clock, hours, minutes = zip(*rows, strict=True)
     if len({(mark, len(day or "") == 4) for mark, day in {*zip(marks, first, strict=True)}}) > 1:
         return None, "dates of several forms"
-    stamps, remark, mark, order = _since_midnight(clock), "", marks[0], (first, second, last)
+    hour, minute, second_of_minute = (np.array([x or 0 for x in y], np.int64) for y in clock[:3])
+    if any(clock[4]):
+        halves = np.array([half or "" for half in clock[4]])  # a or p
+        hour = np.where(halves == "", hour, hour % 12 + 12 * np.isin(halves, ["p", "P"]))
+    decimals = np.array([f"{text or '':0<9}" for text in clock[3]], np.int64)
+    # the times of day in ns
+    stamps = ((hour * 60 + minute) * 60 + second_of_minute) * _SECOND + decimals
+    remark, mark, order = "", marks[0], (first, second, last)
     since_first, dated = stamps - stamps[0], bool(first[0])
     # A date that ends in the year has the day or the month first. Only a point, or a number above
     # 12, tells which.
@@ -82,22 +88,9 @@ def moments(cells: Sequence[str]) -> tuple[npt.NDArray[np.datetime64] | None, st
     return (stamps - np.array(zones, np.int64) * 60 * _SECOND).astype(_NS), remark
 
 
-def _since_midnight(columns: Sequence[Sequence[str | None]]) -> npt.NDArray[np.int64]:
-    """Converts hours, minutes, seconds, decimals, and a or p, to times of day [N] in ns."""
-    hours, minutes, seconds = (np.array([x or 0 for x in part], np.int64) for part in columns[:3])
-    decimals = np.array([f"{text or '':0<9}" for text in columns[3]], np.int64)
-    if any(columns[4]):
-        halves = np.array([half or "" for half in columns[4]])
-        hours = np.where(halves == "", hours, hours % 12 + 12 * np.isin(halves, ["p", "P"]))
-    total: npt.NDArray[np.int64] = (hours * 60 + minutes) * 60 + seconds
-    return total * _SECOND + decimals
-
-
 def serial_days(days: npt.NDArray[Any]) -> Any:
-    """Converts the days since 1899 that spreadsheets count to stamps; None for other numbers.
-
-    Days are numbers of 2009 to 2064 that are too close to each other to be seconds.
-    """
+    """Converts the days since 1899 that spreadsheets count to stamps; None for other numbers."""
+    # days are numbers of 2009 to 2064 that are too close to each other to be seconds
     likely = len(days) > 1 and bool(((days > _FIRST_DAY) & (days < _LAST_DAY)).all())
     if not likely or not 0 < np.median(np.diff(days)) < _LONGEST_STEP:
         return None
