@@ -7,15 +7,17 @@ name to ``LayoutName`` in cli/options.py, and a line to docs/robots.md.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, UsageError, unknown
+from trajcli.errors import Fault, InputError
 from trajcli.files._tables import TRAJECTORIES
 from trajcli.files.catalogue import Catalogue, Dataset, decode_text, json_object
 from trajcli.files.clock import JUMP, Clock, positive
@@ -27,11 +29,13 @@ from trajcli.files.episodes import (
     label_edges,
     likely_arrays,
 )
+from trajcli.files.file_bytes import read_regular
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.source import Place, natural_key
 
 PLAIN = "plain"
 """The value of --layout for files that are only named arrays."""
+_LARGEST_JSON = 16 << 20
 _LEROBOT_CLOCKS = ("frame_index", "timestamp")
 # Columns of a table that are read by default.
 _COLUMNS = ("actions", "action", *QUANTITIES)
@@ -71,55 +75,47 @@ def read_metadata(file: Catalogue, name: str) -> Metadata:
     folders = file.path.absolute().parents
     chunked = name.startswith("meta/") and len(folders) > 2 and folders[1].name == "data"
     relative = f"../../{name}" if chunked else name.replace("*", file.path.stem)
-    path, table = file.read_sidecar(relative)
+    path = Path(os.path.normpath(file.path.parent / relative))
+    file.pool.sources.record(path)
+    if not os.path.lexists(path):
+        return Metadata(Place(str(path)), {})
+    file.linked_paths = list(dict.fromkeys([*file.linked_paths, str(path)]))
+    table = json_object(read_regular(path, _LARGEST_JSON, "a JSON file"))
     return Metadata(Place(str(path)), table)
 
 
 def select_actions(layout: Layout, member: Member) -> PathAndArrays:
-    """Selects a trajectory's first array of actions."""
     path = member.path(layout.family.actions[0])
     return path, {"actions": member.select_rows(layout.file.require(path))}
 
 
 @dataclass(frozen=True)
 class Family:
-    """Describes how a family of projects stores trajectories in files: a row of FAMILIES.
+    """Describes how a family of projects stores trajectories in files: a row of FAMILIES."""
 
-    name: the value of --layout. title: the project, for messages. split: finds the trajectories.
-    groups: the name of a trajectory's group without its number; empty if a file is one trajectory
-    or its arrays hold all of them. prefix: the name, without its number, of a trajectory that has
-    no group. labels: columns of tables; the first that a table has tells the trajectory of a row.
-    required: arrays that the first trajectory must have. marks: names one of which must be that of
-    a part of the trajectory, an attribute of the group above it, or a key of the description of the
-    environment. actions, positions: arrays of actions and of recorded positions, most common first.
-    start: pairs of arrays (position, velocity) whose first row is the state before the first
-    action. rates: metadata, each with the keys in it of the rate in Hz (:func:`read_metadata`).
-    dt_hint: where to find dt if the file does not state it. filter_keys: the group of datasets that
-    list trajectories. commands_positions: the actions are target positions in rad or m. normalises:
-    they are as a rule commands in [-1, 1].
-
-    Functions for what no other family does: is_marked: whether a file is marked otherwise than by
-    ``marks``. adapt: returns the row for a file that says more. arrays: selects the arrays of a
-    trajectory that are read by default. step: reads the time step, if it is not simply a rate.
-    dof_names: reads the names of an array's dofs.
-    """
-
-    name: str
-    title: str
-    split: Callable[[Layout], Split]
+    name: str  # the value of --layout
+    title: str  # the project, for messages
+    split: Callable[[Layout], Split]  # finds the trajectories
+    # the name of a trajectory's group without its number; "" if a file is one trajectory, or if its
+    # arrays hold all of them: then the name of a trajectory is this prefix and a number
     groups: str = ""
     prefix: str = "episode_"
-    labels: Names = ()
-    required: Names = ()
+    labels: Names = ()  # columns of tables; the first in a table tells the trajectory of a row
+    required: Names = ()  # arrays that the first trajectory must have
+    # names one of which must be that of a part of the trajectory, an attribute of the group above
+    # it, or a key of the description of the environment
     marks: Names = ()
-    actions: Names = ("actions",)
-    positions: Names = ()
+    actions: Names = ("actions",)  # arrays, most common first
+    positions: Names = ()  # arrays of recorded positions, most common first
+    # pairs (position, velocity) of arrays whose first row is the state before the first action
     start: tuple[tuple[str, str], ...] = ()
-    rates: tuple[Names, ...] = ()
-    dt_hint: str = ""
-    filter_keys: str = ""
-    commands_positions: bool = False
-    normalises: bool = False
+    rates: tuple[Names, ...] = ()  # metadata, each with the keys in it of the rate in Hz
+    dt_hint: str = ""  # where to find dt if the file does not state it
+    filter_keys: str = ""  # the group of datasets that list trajectories
+    commands_positions: bool = False  # the actions are target positions in rad or m
+    normalises: bool = False  # the actions are as a rule commands in [-1, 1]
+    # functions for what no other family does: marks that are no names, the row for a file that says
+    # more, the arrays read by default, and a time step that is not simply a rate
     is_marked: Callable[[Catalogue], bool] = lambda file: False
     adapt: Callable[[Layout], Family] = lambda layout: layout.family
     arrays: Callable[[Layout, Member], PathAndArrays] = select_actions
@@ -127,7 +123,6 @@ class Family:
     dof_names: Callable[[Layout, str], list[str] | None] = lambda layout, name: None
 
     def matches(self, file: Catalogue, children: Children) -> bool:
-        """Whether a file is of this family."""
         # the first trajectory stands for all: a file may have ten thousand of them
         first = next(self.numbered_groups(children), "")
         if self.groups and not first:
@@ -143,14 +138,12 @@ class Family:
         return any(mark in table for table in tables for mark in self.marks)
 
     def numbered_groups(self, children: Children) -> Iterator[str]:
-        """Yields the numbered groups, in natural order."""
         parent, slash, prefix = self.groups.rpartition("/")
         for child in children(parent) if self.groups else ():
             if child.startswith(prefix) and child[len(prefix) :].isdecimal():
                 yield parent + slash + child
 
     def find_label(self, file: Catalogue) -> tuple[str, Dataset] | None:
-        """Finds the column of labels by name; None if there is none."""
         names = set(file.children())
         columns = ((name, file.require(name)) for name in self.labels if name in names)
         return next(((name, column) for name, column in columns if column.ndim == 1), None)
@@ -168,7 +161,6 @@ class Layout:
 
     @cached_property
     def split(self) -> Split:
-        """The trajectories, with their number of rows and remarks."""
         return self.family.split(self)
 
     @cached_property
@@ -223,7 +215,6 @@ class Layout:
         return [name for name in self.family.positions if self.array(member, [name]) is not None]
 
     def metadata(self, name: str) -> Metadata:
-        """Reads metadata of the recordings, once."""
         if name not in self._metadata:
             self._metadata[name] = read_metadata(self.file, name)
         return self._metadata[name]
@@ -232,10 +223,9 @@ class Layout:
 # -- three ways of splitting -----------------------------------------------------------------------
 def split_by_groups(layout: Layout) -> Split:
     """Splits a file by its numbered groups; without groups the file is one trajectory."""
-    family = layout.family
-    if not family.groups:
-        return Split([Member(layout.file.path.stem)])
-    return Split([Member(path, path) for path in family.numbered_groups(layout.file.children)])
+    groups = layout.family.numbered_groups(layout.file.children)
+    members = [Member(path, path) for path in groups]
+    return Split(members if layout.family.groups else [Member(layout.file.path.stem)])
 
 
 def split_by_ends(layout: Layout) -> Split:
@@ -288,7 +278,7 @@ def select_columns(layout: Layout, member: Member) -> PathAndArrays:
 
 
 def _replay_actions(layout: Layout, member: Member) -> PathAndArrays:
-    """Selects the actions of a replay buffer, or its likely array: UMI's has no actions."""
+    # UMI's replay buffers have no actions, but a likely array
     if layout.file.get(layout.family.actions[0]) is not None:
         return select_actions(layout, member)
     path = likely_arrays(layout.file, "data/")[0]
@@ -296,7 +286,7 @@ def _replay_actions(layout: Layout, member: Member) -> PathAndArrays:
 
 
 def _minari_actions(layout: Layout, member: Member) -> PathAndArrays:
-    """Selects the actions of an episode, which may be the only array in a group."""
+    # the actions may be the only array in a group
     file, group = layout.file, member.path("actions")
     if not file.has_group(group):
         return select_actions(layout, member)
@@ -313,7 +303,6 @@ def _minari_actions(layout: Layout, member: Member) -> PathAndArrays:
 
 
 def _adapt_maniskill(layout: Layout) -> Family:
-    """Adapts ManiSkill's row to the control mode of a file."""
     mode = layout.metadata("*.json").value("env_info", "env_kwargs", "control_mode")
     positions = mode == "pd_joint_pos"
     return replace(MANISKILL, commands_positions=positions, normalises=not positions)
@@ -330,8 +319,7 @@ def _isaac_step(layout: Layout) -> Clock | None:
 
 
 def _lerobot_dof_names(layout: Layout, name: str) -> list[str] | None:
-    """Reads the names of a feature's dofs in LeRobot's info.json."""
-    # a list of names, or a dictionary with one such list
+    # info.json has a list of names, or a dictionary with one such list
     names = layout.metadata("meta/info.json").value("features", name, "names")
     if isinstance(names, dict) and len(names) == 1:
         (names,) = names.values()
@@ -340,10 +328,7 @@ def _lerobot_dof_names(layout: Layout, name: str) -> list[str] | None:
 
 
 def _lerobot_episodes(layout: Layout) -> Split:
-    """Splits LeRobot's frames by label, in natural order, and checks each episode.
-
-    An episode that begins anew, or lacks frames where no time has passed, gets a fault.
-    """
+    """Splits LeRobot's frames by label, in natural order, and notes faults of episodes."""
     split = split_by_label(layout)
     stored = {name: layout.file.get(name) for name in _LEROBOT_CLOCKS}
     columns = {n: np.ravel(x.read()) for n, x in stored.items() if x is not None and x.numeric}
@@ -356,8 +341,8 @@ def _lerobot_episodes(layout: Layout) -> Split:
         clocks = {name: column[member.begin : member.end] for name, column in columns.items()}
         both = [clocks.get(name, np.arange(count)) for name in _LEROBOT_CLOCKS]
         frames, stamps = np.diff(np.array(both, np.float64))
-        # Frames may be left out where as much time passed (a pause of the recording). Stamps that
-        # are all equal prove nothing.
+        # An episode that begins anew has a fault. Frames may be left out where as much time
+        # passed (a pause of the recording). Stamps that are all equal prove nothing.
         anew = (frames <= 0) | (stamps < 0)
         wrong = anew | ((frames > 1) & ~(stamps > JUMP * np.median(stamps)))
         if wrong.any():
@@ -457,20 +442,3 @@ FAMILIES = (LIBERO, MIMICGEN, ROBOSUITE, ISAAC_LAB, ROBOMIMIC, ALOHA, MANISKILL,
             LEROBOT, UMI_REPLAY_BUFFER, TABLE)
 """The families, the most specific first: a file is of the first that fits."""
 # fmt: on
-
-
-def find_layout(file: Catalogue, name: str | None = None) -> Layout | None:
-    """Finds the layout of a file: the one of this name, or the first that matches; None for none.
-
-    Raises UsageError for an unknown name.
-    """
-    names = (*(family.name for family in FAMILIES), PLAIN)
-    if name is not None and name not in names:
-        raise UsageError(unknown("layout", choices=names, found=repr(name), where="--layout"))
-    if name is None and file.family in ("npy", "npz"):
-        return None
-    children = cache(file.children)  # some formats find the children of a group among all names
-    for family in FAMILIES:
-        if family.name == name or (name is None and family.matches(file, children)):
-            return Layout(family, file)
-    return None

@@ -6,7 +6,6 @@ import difflib
 import fnmatch
 import json
 import math
-import os
 import shlex
 import threading
 from abc import ABC, abstractmethod
@@ -24,14 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, Report, TrajcliError, describe, wrong_shape
-from trajcli.files.file_bytes import (
-    SourceFiles,
-    State,
-    change_fault,
-    file_state,
-    read_fault,
-    read_regular,
-)
+from trajcli.files.file_bytes import SourceFiles, State, change_fault, file_state, read_fault
 from trajcli.files.quantities import motion_rank
 from trajcli.files.reading import Reading
 from trajcli.files.source import Place, first_and_more, natural_order
@@ -44,7 +36,6 @@ PROVENANCE = "trajcli.json"
 """The member of an .npz archive that holds what HDF5 files have as attributes."""
 # Systems allow a process 256 descriptors and more, and an HDF5 file takes two.
 _MOST_FILES = 64
-_LARGEST_JSON = 16 << 20
 # How many names are compared with a missing one, and how many a message lists.
 _SEARCHED, _LISTED = 2000, 8
 # What messages call the kinds of NumPy's types that are not real numbers.
@@ -58,21 +49,16 @@ Numbers = range | npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """An array in a file, with known shape and type; its values are read on demand.
+    """An array in a file, with known shape and type; its values are read on demand."""
 
-    where: its name in messages ("file.h5:/actions"). reader: called by :meth:`read_rows` with the
-    first row and the row after the last. storage: how the file stores the values. remarks: notes
-    and warnings for the user, printed before the values are used. converted_from: the float type in
-    the file, where values are converted to float64 as they are read.
-    """
-
-    where: Place
+    where: Place  # its name in messages, "file.h5:/actions"
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    reader: Callable[[int, int], Any]
+    reader: Callable[[int, int], Any]  # called with the first row and the row after the last
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    storage: str = ""
-    remarks: Sequence[str] = ()
+    storage: str = ""  # how the file stores the values
+    remarks: Sequence[str] = ()  # notes and warnings, printed before the values are used
+    # the float type in the file, where values are converted to float64 as they are read
     converted_from: np.dtype[Any] | None = None
 
     @property
@@ -82,12 +68,10 @@ class Dataset:
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """The size of the values in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
@@ -98,8 +82,7 @@ class Dataset:
     def read_rows(self, start: int, stop: int) -> Any:
         """Reads rows start to stop along the first axis, or the value of a scalar.
 
-        The array may be read-only. Raises InputError where the file holds fewer rows than it
-        declares.
+        The array may be read-only. Raises InputError for fewer rows than the file declares.
         """
         values, shape = self.reader(start, stop), self.shape
         # a file that was cut off may give fewer rows, which NumPy could broadcast to wrong numbers
@@ -112,11 +95,9 @@ class Dataset:
         return values
 
     def read(self) -> Any:
-        """Reads all values."""
         return self.read_rows(0, self.shape[0] if self.shape else 1)
 
     def texts(self) -> list[str]:
-        """Reads all values of an array of strings."""
         return [decode_text(value) for value in self.read()]
 
     def read_part(self, start: int, stop: int, first: int, last: int) -> Any:
@@ -158,24 +139,20 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class PartReader:
-    """Reads arrays [B, T, ...] whose trajectories need not be read to their last row.
+    """Reads arrays [B, T, ...] whose trajectories need not be read to their last row."""
 
-    part: called with the first trajectory and the one after the last, the first row and the one
-    after the last. count: the number of rows.
-    """
-
+    # called with the first trajectory and the one after the last, and with two rows alike
     part: Callable[[int, int, int, int], Any]
-    count: int
+    count: int  # the number of rows
 
     def __call__(self, start: int, stop: int) -> Any:
         return self.part(start, stop, 0, self.count)
 
 
 def join_readers(read_rows: Callable[[int, int, int], Any], lengths: Sequence[int]) -> PartReader:
-    """Makes one reader [n, T, D] of n separate arrays [T, D].
+    """Makes one reader [n, T, D] of n arrays of different lengths; zeros follow shorter ones.
 
     read_rows: called with the number of an array, its first row and the row after the last.
-    lengths [n]: the rows of each array; zeros follow the rows of shorter ones.
     """
 
     def part(start: int, stop: int, first: int, last: int) -> Any:
@@ -206,7 +183,6 @@ def import_library(module: str, package: str, path: Path) -> Any:
 
 
 def decode_text(value: object) -> str:
-    """Converts a stored string to text without NUL characters or bytes that are not UTF-8."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     # names may hold surrogates, which cannot be printed, and HDF5 refuses NUL in a text
     return text.encode("utf-8", "replace").decode().replace("\0", "")
@@ -222,10 +198,7 @@ def json_object(text: object) -> dict[str, Any]:
 
 
 def candidates(names: Iterable[str], get: Callable[[str], Dataset | None]) -> str:
-    """Lists datasets with their shapes for a message.
-
-    Likely trajectories come first. A dataset that cannot be read is listed without a shape.
-    """
+    """Lists datasets with their shapes for a message, likely trajectories first."""
     # a message about one dataset must not fail because of another, damaged one
     arrays = dict[str, Dataset | None].fromkeys(names)
     for name in arrays:
@@ -239,8 +212,7 @@ def candidates(names: Iterable[str], get: Callable[[str], Dataset | None]) -> st
 def unlikeness(name: str, stored: Dataset | None) -> tuple[int, ...]:
     """Ranks an array by how unlike a trajectory it is, as a key to sort by.
 
-    The key begins with 0 for what may be a motion, with 1 for clocks, covariances and so on, and
-    with 2 for what cannot be read.
+    It begins with 0 for a motion, 1 for clocks, covariances and so on, 2 for what is not readable.
     """
     if stored is None or not stored.numeric or not 0 < stored.ndim < 4 or 0 in stored.shape:
         return (2,)
@@ -286,12 +258,7 @@ def plain_copy(path: Path, load: str, *names: str, shape: Sequence[int] | None =
 class OpenFiles:
     """A pool that keeps at most 64 files open: opening one more closes the oldest.
 
-    A closed file is opened again by the next read. lock: held while a file is in use, so that no
-    other thread closes it. memory: how many bytes may be held decompressed, at least 64 MiB.
-    allow_external: whether links out of a file are followed. report: hears of progress while
-    one trajectory takes long to read. sources: the files that readers opened. reading: the options
-    that decide what readers find in a file. files: the open files, oldest first, with the size of
-    the data that each has decompressed.
+    A closed file is opened again by the next read.
     """
 
     reading = Reading()
@@ -299,11 +266,14 @@ class OpenFiles:
     def __init__(
         self, memory: int | None = None, allow_external: bool = False, report: Report | None = None
     ) -> None:
-        self.sources = SourceFiles()
+        self.sources = SourceFiles()  # the files that readers opened
+        # how many bytes may be held decompressed
         self.memory = max(memory_bound() if memory is None else memory, LEAST_MEMORY)
         self.allow_external = allow_external
-        self.report = report or Report()
+        self.report = report or Report()  # hears of progress while a trajectory is read
+        # the open files, oldest first, with the size of the data that each has decompressed
         self.files: dict[Catalogue, int] = {}
+        # held while a file is in use, so that no other thread closes it
         self.lock = threading.RLock()
 
     def reserve(self, file: Catalogue, size: int) -> None:
@@ -341,23 +311,19 @@ class Catalogue(ABC):
     Joint names, times and units are arrays called joint_names or dof, dt and times, and attributes
     ``units``. Where trajectories are not arrays [B, T, D] or [T, D], a :class:`._layouts.Layout`
     locates them.
-
-    family: the name of the format. handle_type: opens a path, and has a method ``close``.
-    slash: the prefix of dataset names in messages. linked_paths: other files that were read, too.
-    members: the files of which each holds one trajectory of the array; none for a single file.
     """
 
-    family = ""
-    handle_type: Callable[[Path], Any]
+    family = ""  # the name of the format
+    handle_type: Callable[[Path], Any]  # opens a path, and has a method ``close``
     failures: tuple[type[Exception], ...] = (OSError,)
     expected = "a readable file"
     expected_array = ""
-    slash = ""
-    members: Sequence[Catalogue] = ()
+    slash = ""  # the prefix of dataset names in messages
+    members: Sequence[Catalogue] = ()  # files of which each holds one trajectory of the array
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         self.path = path
-        self.linked_paths: list[str] = []
+        self.linked_paths: list[str] = []  # other files that were read, too
         self._entries: dict[str, Dataset | None] = {}
         # Names such as dt and start are looked up in every group and are mostly absent. In groups
         # all of whose names are known, this costs neither a look into the file nor an entry.
@@ -368,10 +334,7 @@ class Catalogue(ABC):
         self._state: State | None = None
 
     def open_handle(self) -> Any:
-        """Returns the handle of the open file, and opens the file again if it was closed.
-
-        Raises InputError if the file has changed since it was first opened.
-        """
+        """Opens the file again if it was closed; raises InputError if it has changed since."""
         with self.lock:
             if self._handle is None:
                 # read before the file is opened, so that a change in between is noticed later
@@ -396,9 +359,8 @@ class Catalogue(ABC):
             except TrajcliError:
                 raise
             except self.failures as error:
-                where = self.place(name)
                 expected = (self.expected_array if name else "") or self.expected
-                raise InputError(read_fault(where, expected, error)) from None
+                raise InputError(read_fault(self.place(name), expected, error)) from None
 
     def begin(self) -> Any:
         """Makes the handle; readers open by :func:`.file_bytes.open_regular`, which never waits."""
@@ -409,10 +371,7 @@ class Catalogue(ABC):
         """Lists the paths of all datasets in natural order, without a leading slash."""
 
     def get(self, name: str) -> Dataset | None:
-        """Gets the dataset of this name, or None if there is none; each is looked up once.
-
-        Raises InputError if it cannot or must not be read.
-        """
+        """Gets the dataset of this name, or None if there is none; each is looked up once."""
         name = name.strip("/")
         if name not in self._entries:
             group, _, last = name.rpartition("/")
@@ -463,7 +422,6 @@ class Catalogue(ABC):
 
     @cached_property
     def is_output(self) -> bool:
-        """Whether trajcli wrote the file."""
         return "trajcli_version" in self.attributes()
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -471,21 +429,7 @@ class Catalogue(ABC):
         return ()
 
     def has_group(self, name: str) -> bool:
-        """Whether any dataset lies below this name."""
         return bool(self.children(name))
-
-    def read_sidecar(self, name: str) -> tuple[Path, dict[str, Any]]:
-        """Reads a JSON object from another file of the data set, named relative to this one.
-
-        Returns the path of that file, and an empty object if there is no such file. Raises
-        InputError if it cannot or must not be read.
-        """
-        path = Path(os.path.normpath(self.path.parent / name))
-        self.pool.sources.record(path)
-        if not os.path.lexists(path):
-            return path, {}
-        self.linked_paths = list(dict.fromkeys([*self.linked_paths, str(path)]))
-        return path, json_object(read_regular(path, _LARGEST_JSON, "a JSON file"))
 
     def place(self, name: str = "") -> Place:
         """Locates a dataset, or the file, for messages."""
@@ -496,7 +440,6 @@ class Catalogue(ABC):
         return shlex.quote(f"{self.path}:{name}")
 
     def close(self) -> None:
-        """Closes the file; a later read opens it again."""
         with self.lock:
             # forgotten first, so that a file whose close fails is not closed again
             handle, self._handle = self._handle, None
@@ -511,7 +454,6 @@ class Catalogue(ABC):
         self.close()
 
     def require(self, name: str) -> Dataset:
-        """Gets the dataset of this name, or raises InputError with the names that are close."""
         stored = self.get(name)
         if stored is None:
             raise InputError(self.missing(name))
@@ -543,9 +485,9 @@ class Catalogue(ABC):
         )
 
     def match(self, pattern: str, groups: bool = False) -> list[str]:
-        """Lists the datasets, or groups, that a pattern with * matches, in natural order.
+        """Lists the datasets, or groups, that a pattern matches; * matches within one level.
 
-        As in a shell, * matches within one level. Raises InputError if there are no datasets.
+        Raises InputError if there are no datasets.
         """
         levels = pattern.strip("/")
         if "*" not in levels:
@@ -565,7 +507,6 @@ class Catalogue(ABC):
 
 
 def load_array(values: Any) -> Any:
-    """Loads an array into memory; reads it if it is a dataset."""
     return np.asarray(values.read() if isinstance(values, Dataset) else values)
 
 

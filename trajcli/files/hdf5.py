@@ -46,8 +46,6 @@ _Group = tuple[Mapping[str, int], Mapping[str, Any], bool]
 
 
 class _Handle:
-    """An open HDF5 file."""
-
     def __init__(self, path: Path) -> None:
         self.bytes = FileBytes(path)  # first, since HDF5 would wait for a pipe
         try:
@@ -97,7 +95,6 @@ class Hdf5File(RecordFile):
         self.open_handle()
 
     def names(self) -> list[str]:
-        """Lists every dataset that hard links reach, once."""
         if self._names:
             return self._names
         names, root = list[str](), self.open_handle().root
@@ -142,8 +139,7 @@ class Hdf5File(RecordFile):
         return (table.children(), table.about) if table else ((), {})
 
     def dims(self, name: str) -> tuple[str, ...]:
-        """Lists the dimensions of a dataset: the names of the scales attached to it."""
-
+        # the names of the scales attached to the dataset
         def scales() -> list[str]:
             axes = h5py.Dataset(self._open(name.strip("/"))).dims
             return [axis[0].name if len(axis) else name for axis in axes]
@@ -151,7 +147,6 @@ class Hdf5File(RecordFile):
         return tuple(scale.rpartition("/")[2] for scale in self.guard(name, scales))
 
     def _group(self, path: str) -> _Group | None:
-        """Reads the contents of a group; None if there is none, or if links form a circle."""
         if path not in self._groups:
             self._groups[path] = None  # a soft link that leads back here finds no group
             try:
@@ -176,7 +171,6 @@ class Hdf5File(RecordFile):
         return self._groups[path]
 
     def _open(self, path: str, depth: int = 0) -> Any:
-        """Opens the low-level object at a path; None if there is none."""
         root = (self._handle or self.open_handle()).root
         if not path:
             return root
@@ -195,10 +189,7 @@ class Hdf5File(RecordFile):
         return None if kind is None else h5py.h5o.open(root, _encode(path))
 
     def _refuse_external(self, path: str, target: str, name: str | bytes | None = None) -> None:
-        """Raises InputError for an object that refers to another file, unless that is allowed.
-
-        If it is, the other file, ``name``, is recorded as read.
-        """
+        """Refuses an object of another file or, where allowed, records the file as read."""
         if not self.pool.allow_external:
             raise InputError(
                 "leads out of the file",
@@ -254,10 +245,23 @@ class Hdf5File(RecordFile):
         storage = ", ".join(filter(None, [chunks, *packing]))
         read = functools.partial(self._read_rows, name)
         stored = self.make_dataset(name, shape, dtype, read, attributes, storage)
-        if kind := attributes.get("MATLAB_class"):
-            transposed = functools.partial(self.guard, name, functools.partial(read, reverse=True))
-            stored = _restore_matlab(stored, str(kind), transposed)
-        return decode_values(stored)
+        kind = attributes.get("MATLAB_class")
+        if not kind or not shape:
+            return decode_values(stored)
+        # MATLAB (save -v7.3) stores arrays with their dimensions reversed: they are read along the
+        # last one and transposed. An array of characters [N, C] becomes N texts.
+        transposed = functools.partial(self.guard, name, functools.partial(read, reverse=True))
+        shape, width = shape[::-1], max(math.prod(shape[:-1]), 1)
+        if str(kind) != "char" or dtype.kind != "u" or dtype.itemsize > 2:
+            return decode_values(replace(stored, shape=shape, reader=transposed))
+
+        def read_texts(start: int, stop: int) -> Any:
+            rows = transposed(start, stop)
+            lines = ["".join(map(chr, codes.ravel())).rstrip() for codes in rows]
+            return np.array(lines, f"U{width}")
+
+        text = np.dtype(f"U{width}")
+        return decode_values(replace(stored, shape=shape[:1], dtype=text, reader=read_texts))
 
     def _map_rows(
         self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, start: int, stop: int
@@ -266,11 +270,7 @@ class Hdf5File(RecordFile):
         return handle.bytes.read_rows(dtype, shape, offset, start, stop)
 
     def _check_storage(self, dataset: Any, path: str) -> int:
-        """Returns the size of a decompressed chunk in bytes, or 0 if values are not compressed.
-
-        Raises InputError for values in other files, for values that are compressed twice, and for
-        a dataset that declares far more of them than are stored.
-        """
+        """Refuses what is unsafe to read; returns the size in bytes of what is unpacked at once."""
         where, properties = f"{self.path}:/{path}", dataset.id.get_create_plist()
         filters = [properties.get_filter(k) for k in range(properties.get_nfilters())]
         for code, *_, name in filters:
@@ -316,7 +316,6 @@ class Hdf5File(RecordFile):
         return max(chunk, column) if packed and dataset.ndim == 1 else chunk
 
     def _read_rows(self, path: str, start: int, stop: int, reverse: bool = False) -> Any:
-        """Reads rows by h5py; if ``reverse``, along the last axis and transposed."""
         datasets = self.open_handle().datasets
         if path not in datasets:
             if len(datasets) >= _OPEN_DATASETS:
@@ -333,15 +332,13 @@ def _encode(name: str) -> bytes:
 
 
 def _decode(name: bytes | str) -> str:
-    """Decodes a name in a file, which may hold any bytes."""
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
 class _Attributes(Mapping[str, Any]):
-    """The attributes of a group that are numbers or text.
+    """The attributes of a group that are numbers or text."""
 
-    They are read on demand: each demonstration of robomimic has a model of 100 kB.
-    """
+    # they are read on demand: each demonstration of robomimic has a model of 100 kB
 
     def __init__(self, names: list[str], read: Callable[[str], Any]) -> None:
         self._names, self._read = names, read
@@ -371,10 +368,7 @@ def _attribute_names(item: Any) -> list[bytes]:
 
 
 def _read_attribute(item: Any, name: bytes) -> Any:
-    """Reads an attribute that is a number, an array of numbers or a text.
-
-    Returns None for references, very long attributes and unreadable ones.
-    """
+    """Reads an attribute that is a number, an array of numbers or a text; else gives None."""
     # h5py's AttributeManager takes three times as long, and the units of every array are read
     with contextlib.suppress(*_FAILURES):
         stored = h5py.h5a.open(item, name)
@@ -396,28 +390,6 @@ def _read_attribute(item: Any, name: bytes) -> Any:
 
 
 def _is_bare_dimension(item: Any) -> bool:
-    """Whether a dataset is only netCDF's mark of a dimension, without values."""
-    if not h5py.h5a.exists(item, b"NAME"):
-        return False
-    name = _read_attribute(item, b"NAME")
+    # netCDF marks a dimension without values so
+    name = _read_attribute(item, b"NAME") if h5py.h5a.exists(item, b"NAME") else None
     return isinstance(name, str) and name.startswith("This is a netCDF dimension but not")
-
-
-def _restore_matlab(stored: Dataset, kind: str, read: Callable[[int, int], Any]) -> Dataset:
-    """Restores the shape that a dataset has in MATLAB (``save -v7.3``).
-
-    MATLAB stores arrays with their dimensions reversed; ``read`` reads along the last dimension
-    and transposes. An array of characters [N, C] becomes N texts.
-    """
-    shape = stored.shape[::-1]
-    if not shape:
-        return stored
-    if kind != "char" or stored.dtype.kind != "u" or stored.dtype.itemsize > 2:
-        return replace(stored, shape=shape, reader=read)
-    width = max(math.prod(shape[1:]), 1)
-
-    def read_texts(start: int, stop: int) -> Any:
-        lines = ["".join(map(chr, codes.ravel())).rstrip() for codes in read(start, stop)]
-        return np.array(lines, f"U{width}")
-
-    return replace(stored, shape=shape[:1], dtype=np.dtype(f"U{width}"), reader=read_texts)

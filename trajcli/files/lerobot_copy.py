@@ -36,23 +36,45 @@ _STATISTICS: Mapping[str, Callable[[Any], Any]] = {
 class LeRobotCopy:
     """A copy of the data set in a folder, to be written by :meth:`write`.
 
-    episodes: the frames of episode_0, episode_1 … in the order in which trajcli reads them. names:
-    the features of the data set. features: new features by name, arrays [frames, D]. dofs: the
-    names of their entries. Raises InputError for a folder that is not a LeRobot data set.
+    Raises InputError for a folder that is not a LeRobot data set.
     """
 
     def __init__(self, files: Files, folder: Path) -> None:
-        self.folder, self._contents = folder, _list_files(folder)
+        self.folder, self._contents = folder, list[Path]()
+        # A link out of the folder would copy a file that is no part of the data set, perhaps a
+        # private one, and a link to a folder might lead in circles. Hidden files at the top of the
+        # folder are left out.
+        root, faults = os.path.realpath(folder), list[Fault]()
+        for path in sorted(Path(root).rglob("*")):
+            relative, target = path.relative_to(root), Path(os.path.realpath(path))
+            if relative.parts[0].startswith("."):
+                continue
+            is_folder = path.is_dir() and not path.is_symlink()
+            is_file = target.is_relative_to(root) and target.is_file()
+            if not os.access(path, os.R_OK) or not (is_folder or is_file):
+                fault = Fault(
+                    "no file of the data set",
+                    where=str(folder / relative),
+                    expected=f"a file in {folder} that can be read",
+                    found=str(target),
+                    hint="cp -rL copies what links lead to",
+                )
+                faults.append(fault)
+            elif is_file:
+                self._contents.append(relative)
+        raise_if_any(faults)
         self.info = _read_json(folder / _META / "info.json")
         if not isinstance(self.info.get("features"), dict):
             where = folder / _META / "info.json"
             raise InputError(
                 "not a LeRobot data set", where=str(where), expected="an object called features"
             )
-        self.names, self.episodes = set(self.info["features"]), dict[str, slice]()
+        self.names = set(self.info["features"])
+        # the frames of episode_0, episode_1 … in the order in which trajcli reads them
+        self.episodes = dict[str, slice]()
         self._starts, begin = dict[Path, int](), 0  # the first frame of each frame file
-        self.features: Mapping[str, Any] = {}
-        self.dofs: Sequence[str] | None = None
+        self.features: Mapping[str, Any] = {}  # new ones by name, arrays [frames, D]
+        self.dofs: Sequence[str] | None = None  # the names of the entries of new features
         for source in expand_files(Source(folder)):
             file = files.open(source.path)
             layout = files.with_reading(Reading(layout="lerobot")).layout(file)
@@ -76,7 +98,43 @@ class LeRobotCopy:
             source, target = self.folder / path, out / path
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                self._write_file(path, source, target)
+                # the frames, then all files that describe features, in version 2.1 or in version 3
+                if path in self._starts:
+                    _extend(source, target, partial(self._frame_columns, self._starts[path]))
+                elif path.parts[:2] == ("meta", "episodes") and path.suffix == ".parquet":
+                    _extend(source, target, self._episode_columns)
+                elif path == _META / "info.json":
+                    features = dict(self.info["features"])
+                    for name, values in self.features.items():
+                        kind, shape = str(values.dtype), [values.shape[1]]
+                        features[name] = {"dtype": kind, "shape": shape, "names": self.dofs}
+                    document = {**self.info, "features": features}
+                    target.write_text(json.dumps(document, indent=4) + "\n", encoding="utf-8")
+                elif path == _META / "stats.json":
+                    stats = _read_json(source)
+                    document = stats | self._statistics(_used_statistics(stats))
+                    target.write_text(json.dumps(document, indent=4) + "\n", encoding="utf-8")
+                elif path == _META / "episodes_stats.jsonl":
+                    with (
+                        open(open_regular(source), encoding="utf-8") as lines,
+                        open(target, "x") as file,
+                    ):
+                        for document in map(json_object, lines):
+                            stats = document["stats"]
+                            rows = self.episodes[f"episode_{document['episode_index']}"]
+                            document["stats"] = stats | self._statistics(
+                                _used_statistics(stats), rows
+                            )
+                            file.write(json.dumps(document) + "\n")
+                elif path.parts[0] in _LINKED:
+                    # a link costs no space, and videos are most of a data set
+                    try:
+                        os.link(os.path.realpath(source), target)
+                    except OSError:  # on another file system
+                        os.symlink(os.path.realpath(source), target)
+                else:
+                    with open(open_regular(source), "rb") as file, open(target, "xb") as copy:
+                        shutil.copyfileobj(file, copy, 1 << 20)
             except (KeyError, TypeError, AttributeError, UnicodeError, RecursionError) as error:
                 raise InputError(
                     "not in the format of LeRobot",
@@ -85,42 +143,8 @@ class LeRobotCopy:
                     found=repr(error),
                 ) from None
 
-    def _write_file(self, path: Path, source: Path, target: Path) -> None:
-        # the frames, then all files that describe features, in version 2.1 or in version 3
-        if path in self._starts:
-            _extend(source, target, partial(self._frame_columns, self._starts[path]))
-        elif path.parts[:2] == ("meta", "episodes") and path.suffix == ".parquet":
-            _extend(source, target, self._episode_columns)
-        elif path == _META / "info.json":
-            features = dict(self.info["features"])
-            for name, values in self.features.items():
-                kind, shape = str(values.dtype), [values.shape[1]]
-                features[name] = {"dtype": kind, "shape": shape, "names": self.dofs}
-            document = {**self.info, "features": features}
-            target.write_text(json.dumps(document, indent=4) + "\n", encoding="utf-8")
-        elif path == _META / "stats.json":
-            stats = _read_json(source)
-            document = stats | self._statistics(_used_statistics(stats))
-            target.write_text(json.dumps(document, indent=4) + "\n", encoding="utf-8")
-        elif path == _META / "episodes_stats.jsonl":
-            with open(open_regular(source), encoding="utf-8") as lines, open(target, "x") as file:
-                for document in map(json_object, lines):
-                    stats = document["stats"]
-                    rows = self.episodes[f"episode_{document['episode_index']}"]
-                    document["stats"] = stats | self._statistics(_used_statistics(stats), rows)
-                    file.write(json.dumps(document) + "\n")
-        elif path.parts[0] in _LINKED:
-            # a link costs no space, and videos are most of a data set
-            try:
-                os.link(os.path.realpath(source), target)
-            except OSError:  # on another file system
-                os.symlink(os.path.realpath(source), target)
-        else:
-            with open(open_regular(source), "rb") as file, open(target, "xb") as copy:
-                shutil.copyfileobj(file, copy, 1 << 20)
-
     def _frame_columns(self, begin: int, table: Any, first: int) -> dict[str, Any]:
-        """Makes the columns of frames as LeRobot stores them: lists of D numbers, or numbers."""
+        # LeRobot stores lists of D numbers, or numbers
         import pyarrow as arrow
 
         columns, rows = {}, slice(begin + first, begin + first + len(table))
@@ -130,7 +154,7 @@ class LeRobotCopy:
         return columns
 
     def _episode_columns(self, table: Any, _: int) -> dict[str, Any]:
-        """Makes the columns stats/FEATURE/KEY of version 3, with a row per episode."""
+        # version 3 has columns stats/FEATURE/KEY with a row per episode
         import pyarrow as arrow
 
         stored = {n.rpartition("/")[2] for n in table.column_names if n.startswith("stats/")}
@@ -147,7 +171,6 @@ class LeRobotCopy:
         }
 
     def _statistics(self, keys: Sequence[str], rows: slice = slice(None)) -> dict[str, Any]:
-        """Computes statistics of some frames in float64."""
         statistics: dict[str, Any] = {}
         for name, values in self.features.items():
             # one dof at a time, since a copy of all of them in float64 may not fit into memory
@@ -162,41 +185,8 @@ class LeRobotCopy:
         return statistics
 
 
-def _list_files(folder: Path) -> list[Path]:
-    """Lists the files of a folder without opening any; hidden ones at its top are left out.
-
-    Raises InputError for links out of the folder or to folders, and for devices and pipes.
-    """
-    root, paths, faults = os.path.realpath(folder), [], []
-    # a link out of the folder would copy a file that is no part of the data set, perhaps a private
-    # one, and a link to a folder might lead in circles
-    for path in sorted(Path(root).rglob("*")):
-        relative, target = path.relative_to(root), Path(os.path.realpath(path))
-        if relative.parts[0].startswith("."):
-            continue
-        is_folder = path.is_dir() and not path.is_symlink()
-        is_file = target.is_relative_to(root) and target.is_file()
-        if not os.access(path, os.R_OK) or not (is_folder or is_file):
-            faults.append(
-                Fault(
-                    "no file of the data set",
-                    where=str(folder / relative),
-                    expected=f"a file in {folder} that can be read",
-                    found=str(target),
-                    hint="cp -rL copies what links lead to",
-                )
-            )
-        elif is_file:
-            paths.append(relative)
-    raise_if_any(faults)
-    return paths
-
-
 def _extend(source: Path, target: Path, columns: Callable[[Any, int], Mapping[str, Any]]) -> None:
-    """Copies a Parquet file row group by row group, with further columns.
-
-    columns: makes the columns for a table and the number of its first row.
-    """
+    """Copies a Parquet file with further columns, made for a table and its first row's number."""
     import pyarrow as arrow
     from pyarrow import parquet
 
@@ -215,7 +205,6 @@ def _extend(source: Path, target: Path, columns: Callable[[Any, int], Mapping[st
 
 
 def _used_statistics(stats: Mapping[str, Any]) -> list[str]:
-    """Lists the statistics that a data set stores for its features."""
     stored = {key for feature in stats.values() if isinstance(feature, dict) for key in feature}
     return [key for key in _STATISTICS if key in stored] or list(_STATISTICS)
 

@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, MissingFileError, Report, UsageError
-from trajcli.files._layouts import Layout, find_layout
+from trajcli.errors import Fault, InputError, MissingFileError, Report, UsageError, unknown
+from trajcli.files._layouts import FAMILIES, PLAIN, Layout
 from trajcli.files.catalogue import (
     Catalogue,
     Dataset,
@@ -40,7 +41,6 @@ from trajcli.files.source import (
     natural_order,
     parse_source,
 )
-from trajcli.kernels.program import Integers
 
 READERS = {
     "hdf5": "hdf5.Hdf5File",
@@ -73,29 +73,25 @@ _ENDINGS = {
 }
 # HDF5 allows user blocks of any power of two; every size that is tried costs a read.
 _LARGEST_USER_BLOCK = 1 << 26
-# What is expected of a file that is not read.
 _EXPECTED = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, MATLAB, YAML, JSON, or .pt"
 _DEFAULT = Reading()
 
 
 class Files:
-    """The files of a command, few of them open at a time. Close it, or use ``with``.
-
-    reading: how every SOURCE is read. sources: the files that were opened, and their states.
-    report: takes notes and warnings about them. mixed_units: whether some sources of the command
-    are outputs of trajcli, which are in SI whatever --units says, and others are not.
-    """
+    """The files of a command, few of them open at a time. Close it, or use ``with``."""
 
     def __init__(
         self, reading: Reading = _DEFAULT, memory: int | None = None, report: Report | None = None
     ) -> None:
-        self.report = report or Report()
+        self.report = report or Report()  # takes notes and warnings about the files
         self._pool = OpenFiles(memory, reading.allow_external, self.report)
         self._pool.reading = reading
         self._files: dict[str, Catalogue] = {}
         self._layouts: dict[str, Layout | None] = {}
-        self.sources = self._pool.sources
-        self.reading = reading
+        self.sources = self._pool.sources  # the files that were opened, and their states
+        self.reading = reading  # how every SOURCE is read
+        # whether some sources are outputs of trajcli, which are in SI whatever --units says, and
+        # others are not
         self.mixed_units = False
 
     def with_reading(self, reading: Reading) -> Files:
@@ -119,15 +115,28 @@ class Files:
         key = str(file.path)
         if key not in self._layouts:
             # the groups of an output may look like those of a family, whose names it keeps
-            known = self.reading.layout or ("plain" if file.is_output else None)
-            self._layouts[key] = find_layout(file, known)
+            name = self.reading.layout or (PLAIN if file.is_output else None)
+            names = (*(family.name for family in FAMILIES), PLAIN)
+            if name not in (None, *names):
+                raise UsageError(
+                    unknown("layout", choices=names, found=repr(name), where="--layout")
+                )
+            # some formats find the children of a group among all names
+            children, guess = (
+                cache(file.children),
+                name is None and file.family not in ("npy", "npz"),
+            )
+            matches = (
+                f for f in FAMILIES if f.name == name or (guess and f.matches(file, children))
+            )
+            family = next(matches, None)
+            self._layouts[key] = Layout(family, file) if family else None
         return self._layouts[key]
 
     def dataset(self, text: str) -> Dataset:
         """Gets the numeric dataset FILE:DATASET; without DATASET, the only one of the file."""
-        source = parse_source(text)
         # the folder of a ROS 2 bag stands for its only file
-        parts = expand_files(source)
+        source, parts = parse_source(text), expand_files(parse_source(text))
         file = self.open(parts[0].path if len(parts) == 1 else source.path)
         names = file.names() if source.dataset is None else [source.dataset]
         if len(names) != 1:
@@ -150,7 +159,6 @@ class Files:
         return [*self._files, *linked]
 
     def close(self) -> None:
-        """Closes all files."""
         for file in self._files.values():
             file.close()
 
@@ -162,11 +170,7 @@ class Files:
 
 
 def clock_from_options(files: Files) -> Clock | None:
-    """Reads the time that --dt, --rate or --times of ``files.reading`` names, if one does.
-
-    Raises UsageError for more than one option and for a value that is neither a number nor a file,
-    InputError for a file that cannot be read.
-    """
+    """Reads the time that --dt, --rate or --times of ``files.reading`` names, if one does."""
     reading, time_unit = files.reading, files.reading.input_units.time
     dt, rate, times = reading.dt, reading.rate, reading.times
     options = {"--dt": dt, "--rate": rate, "--times": times}
@@ -175,7 +179,25 @@ def clock_from_options(files: Files) -> Clock | None:
             "more than one time step", where=" and ".join(present), expected="one of them"
         )
     if times is not None:
-        stamps, lengths = _read_stamps(files, times)
+        source, lines, about = parse_source(times), list[Any](), dict[str, Any]()
+        for part in expand_files(source) if source.dataset else ():
+            layout = files.layout(files.open(part.path))
+            for member in layout.split.members if layout else ():
+                stored = files.open(part.path).get(member.path(str(source.dataset)))
+                if stored is not None and stored.ndim and stored.shape[1:] in ((), (1,)):
+                    about |= stored.attributes
+                    # an array of all trajectories is theirs only if it has all their rows
+                    if member.end is None or (layout and stored.shape[0] == layout.split.rows):
+                        lines.append(np.ravel(member.select_rows(stored.require_numeric()).read()))
+        if not lines:
+            return Clock.from_stamps(files.dataset(times), time_unit)
+        # padded with the last stamp, which no later row of a shorter trajectory uses
+        lengths = np.array([len(line) for line in lines])
+        table = np.zeros((len(lines), max(lengths)), np.result_type(*lines))
+        for row, line in zip(table, lines, strict=True):
+            row[: len(line)], row[len(line) :] = line, line[-1] if len(line) else 0
+        read = lambda start, stop: table[start:stop]  # noqa: E731
+        stamps = Dataset(source.place, table.shape, table.dtype, read, about)
         return Clock.from_stamps(stamps, time_unit, lengths)
     if rate is not None:
         if not (math.isfinite(rate) and rate > 0):
@@ -212,32 +234,6 @@ def clock_from_options(files: Files) -> Clock | None:
     if (step := positive(value)) is None:
         raise InputError("not a step", where=dt, expected="one number > 0", found=repr(value))
     return Clock.even(step, source.place)
-
-
-def _read_stamps(files: Files, text: str) -> tuple[Dataset, Integers | None]:
-    """Reads the stamps FILE:DATASET, and the number of rows of each trajectory.
-
-    The stamps of the trajectories of a layout are [B, T]; each is padded with its last stamp.
-    """
-    source, lines, about = parse_source(text), list[Any](), dict[str, Any]()
-    for part in expand_files(source) if source.dataset else ():
-        layout = files.layout(files.open(part.path))
-        for member in layout.split.members if layout else ():
-            stored = files.open(part.path).get(member.path(str(source.dataset)))
-            if stored is not None and stored.ndim and stored.shape[1:] in ((), (1,)):
-                about |= stored.attributes
-                # an array of all trajectories is theirs only if it has all their rows
-                if member.end is None or (layout and stored.shape[0] == layout.split.rows):
-                    lines.append(np.ravel(member.select_rows(stored.require_numeric()).read()))
-    if not lines:
-        return files.dataset(text), None
-    # padded with the last stamp, which no later row of a shorter trajectory uses
-    lengths = np.array([len(line) for line in lines])
-    table = np.zeros((len(lines), max(lengths)), np.result_type(*lines))
-    for row, line in zip(table, lines, strict=True):
-        row[: len(line)], row[len(line) :] = line, line[-1] if len(line) else 0
-    read = lambda start, stop: table[start:stop]  # noqa: E731
-    return Dataset(source.place, table.shape, table.dtype, read, about), lengths
 
 
 def open_arrays(path: Path, pool: OpenFiles | None = None) -> Catalogue:
@@ -309,7 +305,6 @@ def recognise(path: Path) -> str:
 
 
 def _not_read(path: Path, head: bytes) -> Fault:
-    """Describes a file of an unknown format as a fault, with a command that converts it."""
     if ".tfrecord" in path.name or path.suffix == ".array_record":
         return _rlds(path)
 
@@ -340,7 +335,6 @@ def _not_read(path: Path, head: bytes) -> Fault:
 
 
 def _rlds(path: Path) -> Fault:
-    """Describes an RLDS data set as a fault, with code that converts it."""
     return Fault(
         "TFRecord files, as in RLDS data sets, are not read",
         where=str(path),
@@ -354,17 +348,12 @@ def _rlds(path: Path) -> Fault:
 
 
 class JoinedFiles(Catalogue):
-    """Joins files of which each holds one array [T, D] to one file of an array [n, T, D].
-
-    Thousands of small files are then one group of trajectories. Where they differ in length, an
-    array ``lengths`` lies next to it.
-    """
+    """Joins files of an array [T, D] each to one file of an array [n, T, D] and its lengths."""
 
     def __init__(self, files: Sequence[Catalogue]) -> None:
         first = files[0]
         super().__init__(first.path, first.pool)
         self.family, self.members = first.family, files
-        # all entries are made at once: nothing remains to be looked up in a file
         arrays = [file.require("") for file in files]
         counts = np.array([array.shape[0] for array in arrays])
         where = first_and_more(array.where for array in arrays)
@@ -383,11 +372,7 @@ class JoinedFiles(Catalogue):
 
 
 def join_key(file: Catalogue) -> object:
-    """Makes a key that is equal for files that :class:`JoinedFiles` can join.
-
-    These are .npy files of arrays [T, D] of one type and as many dofs. The key of any other file is
-    unique.
-    """
+    """Makes a key that is equal for .npy files of arrays [T, D] of one type and as many dofs."""
     array = file.get("") if file.family == "npy" else None
     if array is None or array.ndim != 2 or 0 in array.shape:
         return object()
