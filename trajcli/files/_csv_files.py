@@ -296,9 +296,21 @@ class CsvFile(Table):
             body = re.sub(rf"\r?\n[\s{re.escape(self._delimiter)}]*\Z", "", tail)
             if "\r" not in tail.replace("\r\n", ""):  # a lone \r would end a line, too
                 self._end = count - tail[len(body) :].count("\n")
-            if self._end and self._is_cut(body, complete=body != tail):
-                cut = f"{self.path} breaks off in line {self._end}, which is left out"
-                self.remarks, self._end = [*self.remarks, cut], self._end - 1
+            # The last line is cut if it has fewer cells than the lines before or, in its last cell,
+            # no number or fewer decimals, where every row before it writes as many, as printf does.
+            # The first line of the tail may lack its beginning.
+            lines = body.split("\n")[1:]
+            if self._end and len(lines) > 1 and lines[-1].strip() and lines[-1][0] != "#":
+                ends = _skip_comments(lines[-_TAIL_ROWS - 1 :])
+                *before, last = split_cells(ends, self._delimiter)
+                cells = [row[-1].strip() for row in (*before, last) if row]
+                decimals = [len(cell.partition(".")[2]) for cell in cells]
+                shorter = len(set(decimals[:-1])) == 1 and 2 < decimals[0] > decimals[-1]
+                no_number = is_number(cells[-2:][0]) and not is_number(cells[-1])
+                broken = (shorter and len(before) >= _TAIL_ROWS) or no_number
+                if len(last) < len(self.columns) + self._trailing or (body == tail and broken):
+                    cut = f"{self.path} breaks off in line {self._end}, which is left out"
+                    self.remarks, self._end = [*self.remarks, cut], self._end - 1
             size = 8 * count * len(self.columns)
             hint = "a binary file, as DataFrame.to_parquet writes"
             self.pool.refuse_larger(size, str(self.path), hint)
@@ -321,23 +333,6 @@ class CsvFile(Table):
         if not self._trailing:
             return rows
         return (row.rstrip("\r\n ").removesuffix(self._delimiter) for row in rows)
-
-    def _is_cut(self, tail: str, complete: bool) -> bool:
-        """Whether a file with this end breaks off within a line."""
-        # The line then has fewer cells than the lines before or, in its last cell, no number or
-        # fewer decimals, where every row before it writes as many, as printf does. The first line
-        # of the tail may lack its beginning.
-        lines = tail.split("\n")[1:]
-        if len(lines) < 2 or not lines[-1].strip() or lines[-1].startswith("#"):
-            return False
-        *before, last = split_cells(_skip_comments(lines[-_TAIL_ROWS - 1 :]), self._delimiter)
-        decimals = [len(row[-1].strip().partition(".")[2]) for row in (*before, last) if row]
-        shorter = len(set(decimals[:-1])) == 1 and 2 < decimals[0] > decimals[-1]
-        ends = [row[-1].strip() for row in (*before[-1:], last) if row]
-        no_number = is_number(ends[0]) and not is_number(ends[-1])
-        broken = (shorter and len(before) >= _TAIL_ROWS) or no_number
-        width = len(self.columns) + self._trailing
-        return len(last) < width or (not complete and broken)
 
     def _read_cells(self, text: _Text) -> Any:
         parts, texts = [], [self.columns.index(name) for name in self._texts]

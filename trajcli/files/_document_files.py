@@ -36,10 +36,7 @@ _PER_SECOND = {"sec": 10**9, "secs": 10**9, "nanosec": 1, "nsecs": 1}
 
 
 class DocumentFile(RecordFile):
-    """Numbers, lists of numbers and records by their paths in a document, which is read as a whole.
-
-    remarks: notes on what was left out.
-    """
+    """Numbers, lists of them and records by their paths in a document, which is read as a whole."""
 
     failures = (Exception,)  # the libraries have no common error for damaged files
     storage = ""
@@ -78,7 +75,6 @@ class DocumentFile(RecordFile):
         return replace(array, remarks=self.remarks) if dtype.names else array
 
     def slice_array(self, array: Any, start: int, stop: int) -> Any:
-        """Slices rows of an array of the document; a scalar has none, and is returned whole."""
         return array[start:stop] if array.ndim else array
 
 
@@ -196,15 +192,11 @@ class TorchFile(DocumentFile):
         return natural_order(super().names())
 
     def slice_array(self, array: Any, start: int, stop: int) -> Any:
-        """Slices rows of a tensor as an array; bfloat16 becomes float32.
-
-        Raises TypeError for sparse tensors and the like, and ValueError for an expanded one, whose
-        few stored values may be repeated any number of times.
-        """
         import torch
 
         if not isinstance(array, torch.Tensor):
             return super().slice_array(array, start, stop)
+        # an expanded tensor may repeat few stored values any number of times
         if array.layout == torch.strided and array.nbytes > array.untyped_storage().nbytes():
             raise ValueError(f"{array.nbytes} bytes of values, of which fewer are stored")
         rows = array[start:stop] if array.ndim else array
@@ -212,13 +204,9 @@ class TorchFile(DocumentFile):
 
 
 class _Arrays(dict[str, Any]):
-    """The arrays of a document by their paths.
+    """The arrays of a document by their paths."""
 
-    entries: how many entries were visited. most: the most values that a list may have. remarks:
-    notes on what was left out.
-    """
-
-    entries, most = 0, 0
+    entries, most = 0, 0  # how many entries were visited; the most values that a list may have
     remarks: tuple[str, ...] = ()
 
     def collect(self, value: Any, path: str = "", depth: int = 0) -> None:
@@ -250,7 +238,19 @@ class _Arrays(dict[str, Any]):
         if isinstance(value, Mapping):
             points = value.get("points")
             if isinstance(points, list) and "joint_names" in value:
-                value = {"joint_names": value["joint_names"], **_point_arrays(points)}
+                value = {"joint_names": value["joint_names"]}
+                # a field that is empty in all points of a JointTrajectory is left out
+                for field, name in _POINTS.items():
+                    rows = [point.get(field) or [] for point in points]
+                    if any(rows):
+                        value[name] = np.array(rows, np.float64)
+                stamps = [point.get("time_from_start") for point in points]
+                if all(isinstance(stamp, (int, float)) for stamp in stamps):
+                    value["times"] = np.array(stamps, np.float64)
+                elif all(isinstance(stamp, Mapping) for stamp in stamps):
+                    # exact, unlike seconds in float64
+                    times = [sum(int(n) * _PER_SECOND[k] for k, n in s.items()) for s in stamps]
+                    value["times"] = np.array(times, np.int64)
             pairs = value.items()
         elif fields:  # a structure of MATLAB, or several
             rows = np.ravel(value)
@@ -261,15 +261,11 @@ class _Arrays(dict[str, Any]):
             self.collect(item, f"{path}/{key}".strip("/"), depth + 1)
 
     def close(self) -> None:
-        """Drops the arrays; tensors in use stay mapped."""
-        self.clear()
+        self.clear()  # tensors in use stay mapped
 
 
 def _to_array(value: Any, most: int) -> Any:
-    """Converts numbers, texts and even lists of these to an array; tensors stay as they are.
-
-    Returns None for anything else. Raises ValueError for a list of more than ``most`` values.
-    """
+    """Converts numbers, texts and even lists of these to an array; None for anything else."""
     if hasattr(value, "untyped_storage"):
         return value
     if isinstance(value, np.ndarray):
@@ -298,22 +294,6 @@ def _to_builtin(value: Any) -> Any:
     if isinstance(item, np.void):
         return {name: _to_builtin(item[name]) for name in item.dtype.names or ()}
     return item.item() if isinstance(item, np.generic) else item
-
-
-def _point_arrays(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Makes arrays of the points of a JointTrajectory, without those empty in all points."""
-    arrays: dict[str, Any] = {}
-    for field, name in _POINTS.items():
-        rows = [point.get(field) or [] for point in points]
-        if any(rows):
-            arrays[name] = np.array(rows, np.float64)
-    stamps = [point.get("time_from_start") for point in points]
-    if all(isinstance(stamp, (int, float)) for stamp in stamps):
-        arrays["times"] = np.array(stamps, np.float64)
-    elif all(isinstance(stamp, Mapping) for stamp in stamps):
-        times = [sum(int(n) * _PER_SECOND[k] for k, n in dict(s or {}).items()) for s in stamps]
-        arrays["times"] = np.array(times, np.int64)  # exact, unlike seconds in float64
-    return arrays
 
 
 def parse_yaml(path: Path, data: bytes) -> Any:

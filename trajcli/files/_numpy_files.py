@@ -19,13 +19,7 @@ import numpy.typing as npt
 
 from trajcli.errors import InputError
 from trajcli.files._records import RecordFile
-from trajcli.files.catalogue import (
-    PROVENANCE,
-    Dataset,
-    OpenFiles,
-    json_object,
-    plain_copy,
-)
+from trajcli.files.catalogue import PROVENANCE, Dataset, OpenFiles, json_object, plain_copy
 from trajcli.files.file_bytes import FileBytes
 from trajcli.files.source import natural_order
 
@@ -58,7 +52,6 @@ class _Header(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
     def read_rows(self, data: FileBytes, begin: int, start: int, stop: int) -> npt.NDArray[Any]:
-        """Reads rows start to stop of an array whose header begins at byte ``begin``."""
         begin += self.offset
         if not self.fortran:
             return data.read_rows(self.dtype, self.shape, begin, start, stop)
@@ -70,7 +63,7 @@ class _Header(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _parse(head: bytes) -> _Header:
-    """Parses a header; thousands of files that one program wrote have the same."""
+    # cached: thousands of files that one program wrote have the same header
     stream = io.BytesIO(head)
     version = np.lib.format.read_magic(stream)
     if version not in ((1, 0), (2, 0)):
@@ -84,7 +77,6 @@ def _parse(head: bytes) -> _Header:
 
 
 def _read_header(head: bytes, path: Path, *names: str) -> _Header:
-    """Parses the header at the beginning of a file, or of the member that ``names`` has."""
     # The format (numpy.lib.format): 6 bytes of magic, 2 of version, then the length of the text,
     # in 2 bytes in version 1 and in 4 since version 2. Only the header is parsed, as the values
     # that follow would make every file a new entry of the cache.
@@ -136,12 +128,9 @@ class NpyFile(RecordFile):
         file: FileBytes = self.open_handle()
         header = _read_header(os.pread(file.descriptor, _LONGEST_HEADER, 0), self.path)
         if file.size < header.offset + header.nbytes:
-            raise InputError(
-                "shorter than its header says",
-                where=str(self.path),
-                expected="as many values as the header declares",
-                found=f"a file of {file.size} bytes",
-            )
+            what, expected = "shorter than its header says", "as many values as the header declares"
+            found = f"a file of {file.size} bytes"
+            raise InputError(what, where=str(self.path), expected=expected, found=found)
         return header
 
     def names(self) -> list[str]:
@@ -230,10 +219,8 @@ class NpzFile(RecordFile):
 
 
 def require_deflate(info: zipfile.ZipInfo, path: Path) -> None:
-    """Raises InputError for a member that is compressed by another method than deflate.
-
-    zipfile decompresses such members as a whole, and a few bytes may expand to any size.
-    """
+    """Raises InputError for a member that is compressed by another method than deflate."""
+    # zipfile decompresses such members as a whole, and a few bytes may expand to any size
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         names = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}
         what, where = "packed by another method than deflate", f"{path}:{info.filename}"

@@ -69,7 +69,6 @@ class RecordFile(Catalogue):
         self._tables: dict[str, Records | None] = {}
 
     def records(self, path: str) -> Records | None:
-        """Gets the records at a path as a table; None where there are none."""
         if path not in self._tables:
             stored = super().get(path)
             known = stored is not None and stored.ndim and stored.dtype.names
@@ -134,7 +133,7 @@ def _find_fields(stored: Dataset, kind: np.dtype[Any], *keys: str) -> Iterator[t
 def _read_field(
     stored: Dataset, path: Sequence[str], inner: tuple[int, ...], dated: bool, start: int, stop: int
 ) -> Any:
-    """Reads a field of some rows, in steps that hold all fields of few records in memory."""
+    # in steps that hold all fields of few records in memory
     start, stop, _ = slice(start, stop).indices(stored.shape[0])
     step = max(1, SCANNED_BYTES * max(1, stored.shape[0]) // max(1, stored.nbytes))
     starts = range(start, max(stop, start + 1), step)
@@ -147,15 +146,12 @@ def _read_field(
 def record_array(records: Sequence[Any], most: int) -> tuple[Any, str] | None:
     """Converts dictionaries to an array of records [N], with a note on what is left out.
 
-    Returns None for a list of anything else. null, and a field that a record lacks, is NaN. Values
-    that are lists of lists, or of different lengths, make the dictionaries trajectories, not rows,
-    unless a field says the time. most: the most values, as YAML's aliases can repeat a few of them
-    any number of times.
+    Returns None for anything else. most: the most values, as YAML's aliases can repeat a few of
+    them any number of times.
     """
     if len(records) < 2 or not all(isinstance(record, dict) for record in records):
         return None
-    cells: dict[str, dict[int, Any]] = {}
-    count = 0
+    cells, count = dict[str, dict[int, Any]](), 0
     for row, record in enumerate(records):
         for path, value in leaves(record):
             cells.setdefault(path, {})[row] = value
@@ -176,7 +172,19 @@ def record_array(records: Sequence[Any], most: int) -> tuple[Any, str] | None:
             values, about = parse_column(texts.tolist())
             known[path] = values.astype("M8[ns]") if about and values.dtype.kind == "i" else values
         elif texts.dtype.kind == "U" and path.rpartition("/")[2] in _JOINTS:
-            _sort_joints(known, path)
+            # Each record may have its joints in another order. The arrays next to the names [N, D]
+            # are sorted as those of the first record, and state them as metadata of their type.
+            names, folder = known.pop(path), path.rpartition("/")[0]
+            kinds, numbers = np.unique(names, axis=0, return_inverse=True)
+            first, sets = names[0].tolist(), kinds.tolist()
+            if other := next((x for x in sets if sorted(x) != sorted(first)), None):
+                raise ValueError(f"records of other joints in {path}: {', '.join(other)}")
+            order = np.array([[x.index(name) for name in first] for x in sets])[numbers.ravel()]
+            for name, column in known.items():
+                is_neighbour = name.rpartition("/")[0] == folder and column.shape == names.shape
+                if is_neighbour and column.dtype.kind != "U":
+                    kind = np.dtype(column.dtype, metadata={"joint_names": first})
+                    known[name] = np.take_along_axis(column, order, 1).astype(kind)
     known = {path: x.reshape(len(x), -1) if x.ndim > 1 else x for path, x in known.items()}
     array = np.empty(len(records), [(path, x.dtype, x.shape[1:]) for path, x in known.items()])
     for path, column in known.items():
@@ -186,7 +194,6 @@ def record_array(records: Sequence[Any], most: int) -> tuple[Any, str] | None:
 
 
 def leaves(record: Mapping[Any, Any], path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yields the values of a dictionary and of those in it by path."""
     if depth > _DEEPEST:
         raise ValueError(f"more than {_DEEPEST} dictionaries within each other")
     for key, value in record.items():
@@ -197,10 +204,8 @@ def leaves(record: Mapping[Any, Any], path: str = "", depth: int = 0) -> Iterato
 
 
 def innermost(value: Any, most: int) -> tuple[Any, int]:
-    """Finds the first value in lists within each other, and counts them by the first of each list.
-
-    Raises ValueError for more than ``most``: YAML's aliases repeat lists, and can lead back.
-    """
+    """Finds the first value in nested lists, and counts values by the first of each list."""
+    # not more than ``most``: YAML's aliases repeat lists, and can lead back
     count, depth = 1, 0
     while isinstance(value, list) and value and count <= most and depth <= _DEEPEST:
         count, depth, value = count * len(value), depth + 1, value[0]
@@ -210,13 +215,10 @@ def innermost(value: Any, most: int) -> tuple[Any, int]:
 
 
 def _column(cells: Mapping[int, Any], count: int, most: int) -> Any:
-    """Makes an array [count, ...] of values by row, with NaN or "" in the other rows.
-
-    Returns None for values of several kinds or lengths, and for texts so long that an array, which
-    gives each the length of the longest, would take far more memory than the file.
-    """
+    """Makes an array [count, ...] of values by row, with NaN or "" elsewhere; None if uneven."""
     filled = {row: value for row, value in cells.items() if value is not None and value != []}
     text = isinstance(innermost(next(iter(filled.values()), 0.0), most)[0], str)
+    # an array gives each text the length of the longest, and may take far more than the file
     if text and max(len(str(value)) for value in filled.values()) * count > 4 * most:
         return None
     try:
@@ -231,22 +233,3 @@ def _column(cells: Mapping[int, Any], count: int, most: int) -> Any:
     array = np.full((count, *values.shape[1:]), "" if text else np.nan, kind)
     array[list(filled)] = values
     return array
-
-
-def _sort_joints(columns: dict[str, Any], path: str) -> None:
-    """Sorts the arrays next to a column of names [N, D] by the names of the first record.
-
-    Each record may have its joints in another order. The arrays then state the names as metadata
-    of their type, and the column is removed.
-    """
-    names, folder = columns.pop(path), path.rpartition("/")[0]
-    kinds, numbers = np.unique(names, axis=0, return_inverse=True)
-    first, sets = names[0].tolist(), kinds.tolist()
-    if other := next((x for x in sets if sorted(x) != sorted(first)), None):
-        raise ValueError(f"records of other joints in {path}: {', '.join(other)}")
-    orders = np.array([[other.index(name) for name in first] for other in sets])[numbers.ravel()]
-    for name, column in columns.items():
-        is_neighbour = name.rpartition("/")[0] == folder and column.shape == names.shape
-        if is_neighbour and column.dtype.kind != "U":
-            kind = np.dtype(column.dtype, metadata={"joint_names": first})
-            columns[name] = np.take_along_axis(column, orders, 1).astype(kind)

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -146,10 +146,7 @@ class RosFile(Catalogue):
         return arrays
 
     def _picked_group(self, arrays: TopicArrays) -> str:
-        """Picks the only set of joints that has all names in --dofs, or that is just these.
-
-        Returns its group, with a slash; "" where there is one set, or where --dofs picks none.
-        """
+        """Picks the group of the only set of joints with all names in --dofs, or "" for none."""
         sets = _joint_sets(arrays)
         dofs = {name.strip() for name in (self.pool.reading.dofs or "").split(",")}
         fitting = [group for group, joints in sets.items() if dofs <= {*joints}]
@@ -190,13 +187,20 @@ class RosFile(Catalogue):
                     hint="a damaged bag; `mcap recover` or `rosbag reindex` counts anew",
                 )
         self.pool.reserve(self, self._refuse_larger(parts, where))
-        arrays = part.arrays() if len(parts) == 1 else _group_sets(parts.values())
+        arrays = part.arrays() if len(parts) == 1 else TopicArrays()
+        for part in parts.values() if len(parts) > 1 else ():
+            # a set of joints is a group, named after the first and the last: a name never becomes a
+            # path or a pattern
+            ends = (part.joints or ["unnamed"])[:: max(len(part.joints or ()) - 1, 1)]
+            group = re.sub(r"[^\w-]", "_", "-".join(ends))
+            while f"{group}/times" in arrays:
+                group += "_"
+            arrays |= {f"{group}/{path}": values for path, values in part.arrays().items()}
         bag = self.open_handle()  # to reserve memory may have closed the one before
         bag.arrays[topic, most] = arrays
         return arrays
 
     def _refuse_larger(self, parts: Mapping[Any, _Messages], where: Place) -> int:
-        """Returns the size of messages in bytes; raises InputError if they exceed the memory."""
         nbytes = sum(part.nbytes for part in parts.values())
         self.pool.refuse_larger(nbytes, where, "a part of the bag")
         return nbytes
@@ -208,23 +212,8 @@ def _joint_sets(arrays: TopicArrays) -> dict[str, list[str]]:
     return {k.rstrip("/"): x.tolist() for k, x in names.items() if f"{k}log_times" in arrays}
 
 
-def _group_sets(parts: Iterable[_Messages]) -> TopicArrays:
-    """Names a group for each set of joints, after its first and last joint, and fills it."""
-    arrays: TopicArrays = {}
-    for part in parts:
-        ends = (part.joints or ["unnamed"])[:: max(len(part.joints or ()) - 1, 1)]
-        group = re.sub(r"[^\w-]", "_", "-".join(ends))  # a name never becomes a path or a pattern
-        while f"{group}/times" in arrays:
-            group += "_"
-        arrays |= {f"{group}/{path}": values for path, values in part.arrays().items()}
-    return arrays
-
-
 class _Messages:
-    """Collects the numbers of messages of one type.
-
-    types: the fields of all message types, as rosbags gives them.
-    """
+    """Collects the numbers of messages of one type."""
 
     def __init__(self, types: Mapping[str, Any]) -> None:
         self._types = types
@@ -237,7 +226,6 @@ class _Messages:
 
     @property
     def nbytes(self) -> int:
-        """The size of the collected numbers in bytes."""
         buffers = sum(len(buffer) for _, buffer, _ in self._arrays.values())
         plans = sum(values.nbytes for plan in self.plans for values in plan.values())
         columns = 2 + len(self._numbers) + len(self._arrays)
@@ -260,11 +248,8 @@ class _Messages:
         self._stamps.append(_nanoseconds(header.stamp) if hasattr(header, "stamp") else 0)
         if plan:
             points = message.points
-            plan_arrays = {
-                array: np.stack([getattr(point, field) for point in points])
-                for field, array in _POINTS.items()
-                if points and len(getattr(points[0], field))
-            }
+            fields = [x for x in _POINTS if points and len(getattr(points[0], x))]
+            plan_arrays = {_POINTS[x]: np.stack([getattr(y, x) for y in points]) for x in fields}
             plan_arrays["times"] = np.array([_nanoseconds(x.time_from_start) for x in points])
             plan_arrays["joint_names"] = np.array(message.joint_names)
             self.plans.append(plan_arrays)
@@ -280,12 +265,8 @@ class _Messages:
             buffer.extend((values if order is None or not len(values) else values[order]).tobytes())
 
     def arrays(self) -> TopicArrays:
-        """Makes arrays [T, n] by path, times and log_times in ns, and joint_names.
-
-        Planned trajectories are "0/position", "1/position" and so on. An array that a message
-        leaves empty is NaN there; one whose size changes otherwise is left out.
-        """
-        if self.plans:
+        """Makes arrays [T, n] by path, times and log_times in ns, and joint_names."""
+        if self.plans:  # planned trajectories are "0/position", "1/position" and so on
             plans = enumerate(self.plans)
             return {f"{k}/{name}": part for k, plan in plans for name, part in plan.items()}
         logs, stamps = np.array(self._logs), np.array(self._stamps)
@@ -294,7 +275,8 @@ class _Messages:
             arrays["joint_names"] = np.array(self.joints, str)
         arrays |= {path: np.array(column)[:, None] for path, column in self._numbers.items()}
         for path, (dtype, buffer, counts) in self._arrays.items():
-            # NaN marks a missing row, which only floats can hold
+            # An array that a message leaves empty is NaN there, which only floats can hold. One
+            # whose size changes otherwise is left out.
             filled = np.array(counts) > 0
             widths = set(counts) - {0}
             if len(widths) == 1 and (filled.all() or dtype.kind == "f"):
@@ -307,10 +289,7 @@ class _Messages:
 def _fields(
     message: Any, types: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, np.dtype[Any] | str]]:
-    """Yields the numeric fields of a message by path, without its header, flags and bytes.
-
-    An array has its dtype, a number its type code of :mod:`array`.
-    """
+    """Yields numeric fields by path: arrays with their dtype, numbers with a code of ``array``."""
     kinds = dict(types[message.__msgtype__][1])
     for name in message.__dataclass_fields__:
         value, path = getattr(message, name), f"{prefix}{name}"

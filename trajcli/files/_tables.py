@@ -1,8 +1,7 @@
 """Reads tables: columns of one family are one array, one column is the time, one the trajectory.
 
 ``t, position/elbow, position/wrist`` and ``timestamp, q0, q1`` are times [N] and an array [N, 2].
-Where no columns are of a family, all that are numbers are one array, ``data``. Parquet files are
-such tables, and so are those of text (:mod:`._csv_files`).
+Where no columns are of a family, all that are numbers are one array, ``data``.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Table(Catalogue):
 
     @abstractmethod
     def is_numeric(self, name: str) -> bool:
-        """Whether a column holds one number in a row that may be a value of a trajectory."""
+        """Whether a column has one number in a row that may be a value of a trajectory."""
 
     def is_scalar(self, name: str) -> bool:
         return True
@@ -123,7 +122,6 @@ class Table(Catalogue):
 
     @cached_property
     def _dofs(self) -> list[str]:
-        """The columns of numbers that may be dofs."""
         return [c for c in self.columns if self.is_numeric(c) and c not in self._lone_columns]
 
     @cached_property
@@ -147,11 +145,6 @@ class Table(Catalogue):
         ranked = sorted((c for c in self.columns if role(c) == "time"), key=time_rank)
         return next(iter((*self._stamp_pair, *ranked, *self.dates)), None)
 
-    @property
-    def _default_clock(self) -> Sequence[str | None]:
-        # an option may name another time
-        return () if self.pool.reading.clock else (self.time_column, *self._stamp_pair)
-
     @cached_property
     def _stamp_pair(self) -> tuple[str, ...]:
         """Two columns of seconds and nanoseconds, stamp_sec and stamp_nsec; or none."""
@@ -166,7 +159,6 @@ class Table(Catalogue):
 
     @cached_property
     def trajectory_column(self) -> str | None:
-        """The column that tells the trajectory of each row."""
         words = [re.split(r"[./]", name.lower())[-1] for name in self.columns]
         word = next((name for name in TRAJECTORIES if name in words), None)
         return None if word is None else self.columns[words.index(word)]
@@ -175,11 +167,10 @@ class Table(Catalogue):
         return list(self.groups)
 
     def match(self, pattern: str, groups: bool = False) -> list[str]:
-        """Lists the pattern itself: its columns are dofs of one array."""
-        if groups:
-            return []
-        self.require(pattern)
-        return [pattern.strip("/")]
+        # the columns that a pattern matches are dofs of one array
+        if not groups:
+            self.require(pattern)
+        return [] if groups else [pattern.strip("/")]
 
     def missing(self, name: str, names: Sequence[str] | None = None) -> Fault:
         return super().missing(name, names or list(dict.fromkeys([*self.groups, *self.columns])))
@@ -193,7 +184,7 @@ class Table(Catalogue):
             return known
         if "," in name:
             parts = [self._find_columns(part.strip("/ ")) for part in name.split(",")]
-            clock = self._default_clock
+            clock = () if self.pool.reading.clock else (self.time_column, *self._stamp_pair)
             return [c for part in parts for c in part if c not in clock] if all(parts) else []
         if "*" not in name:
             return []
@@ -207,7 +198,6 @@ class Table(Catalogue):
 
     @cached_property
     def _plain_names(self) -> dict[str, list[str]]:
-        """The columns by their names without units."""
         plain: dict[str, list[str]] = {}
         for column in self.columns:
             plain.setdefault(_strip_unit(column).lstrip("/"), []).append(column)
@@ -217,10 +207,8 @@ class Table(Catalogue):
         """Looks up an array by its name, a column, or several columns as one array."""
         if name in ("times", "time") and self.time_column and name not in self.groups:
             return self._read_times(self.time_column)
-        columns = self._find_columns(name)
-        if name == "dt":
-            steps = [column for column in self.columns if role(column) == "step"]
-            columns = steps[:1] or columns
+        steps = [c for c in self.columns if role(c) == "step"] if name == "dt" else []
+        columns = steps[:1] or self._find_columns(name)
         if not columns or (columns[1:] and not all(map(self.is_scalar, columns))):
             return None  # columns of lists are joined as arrays are, by joined_arrays
         # units of dofs are one text, in which commas divide them
@@ -298,7 +286,6 @@ class Table(Catalogue):
         return Dataset(where, stored.shape, dtype, read_rows, {"units": "ns"}, "columns")
 
     def _collect_remarks(self, name: str, taken: Sequence[str], stored: Dataset) -> list[str]:
-        """Notes how an array was read, and which columns were left out."""
         remarks = list(self.remarks)
         columns = self.groups.get(name, [])
         if name == DATA and columns[1:]:
@@ -307,8 +294,8 @@ class Table(Catalogue):
         omitted = self._lone_columns - {*taken, self.trajectory_column}
         if "," in name:
             omitted &= {column for part in name.split(",") for column in self._find_column(part)}
-        elif name in self.groups or "*" in name:
-            omitted -= {*self._default_clock}
+        elif not self.pool.reading.clock and (name in self.groups or "*" in name):
+            omitted -= {self.time_column, *self._stamp_pair}
         if left := [_strip_unit(column) for column in self.columns if column in omitted]:
             remarks.append(Note(f"{self.path}: left out by name, as no dofs: {', '.join(left)}"))
         return remarks
@@ -423,7 +410,6 @@ class ParquetFile(Table):
         return any(one is None or one.null_count != 0 for one in known)
 
     def _read_group(self, name: str, number: int, where: Place) -> Any:
-        """Reads a column of a row group; raises InputError where it takes too much memory."""
         import pyarrow as arrow
 
         def read() -> Any:

@@ -87,7 +87,6 @@ class ZarrFile(Catalogue):
         return decode_values(self.make_dataset(name, stored.shape, dtype, read, about, kind))
 
     def _read_rows(self, name: str, start: int, stop: int) -> Any:
-        """Reads rows of an array, or the value of a scalar."""
         store: _Store = self.open_handle()
         stored = store.arrays[name]
         if not stored.shape:
@@ -114,11 +113,7 @@ class ZarrFile(Catalogue):
 
 
 class _Store:
-    """An open store in a folder or a .zip archive.
-
-    arrays: its arrays by name, in natural order. chunks: for each array, the first row and the
-    values of the chunk that was read last.
-    """
+    """An open store in a folder or a .zip archive."""
 
     def __init__(self, path: Path, sources: SourceFiles) -> None:
         import zarr
@@ -133,13 +128,14 @@ class _Store:
         kind = _folder_store(sources) if folder else zarr.storage.ZipStore
         self._store = kind(path, read_only=True)
         self.root: Any = zarr.open(self._store, mode="r")
-        self.arrays: dict[str, Any] = {"": self.root}
+        self.arrays: dict[str, Any] = {"": self.root}  # by name, in natural order
         if not isinstance(self.root, zarr.Array):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # zarr warns of other files, such as .DS_Store
                 members = self.root.members(max_depth=None)
             arrays = {name: item for name, item in members if isinstance(item, zarr.Array)}
             self.arrays = {name: arrays[name] for name in natural_order(arrays)}
+        # for each array, the first row and the values of the chunk that was read last
         self.chunks: dict[str, tuple[int, Any]] = {}
 
     def close(self) -> None:
@@ -148,7 +144,6 @@ class _Store:
 
 
 def _require_small(key: str, size: int) -> None:
-    """Raises ValueError for metadata that no store would need."""
     if key.rpartition("/")[2] in _METADATA and size > _LONGEST_METADATA:
         raise ValueError(f"{key} has {size} bytes, which are read at once")
 
@@ -180,7 +175,6 @@ def _folder_store(sources: SourceFiles) -> Any:
 
 
 def _codecs(metadata: Any) -> Iterator[str]:
-    """Yields the names of all codecs in the metadata of an array or of another codec."""
     for key in ("codecs", "index_codecs", "filters", "compressor"):
         codecs = metadata.get(key) or ()
         for codec in codecs if isinstance(codecs, (list, tuple)) else (codecs,):

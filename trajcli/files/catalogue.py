@@ -76,7 +76,6 @@ class Dataset:
 
     @property
     def numeric(self) -> bool:
-        """Whether the values are real numbers."""
         return self.dtype.kind in NUMERIC_KINDS
 
     def read_rows(self, start: int, stop: int) -> Any:
@@ -256,10 +255,7 @@ def plain_copy(path: Path, load: str, *names: str, shape: Sequence[int] | None =
 
 
 class OpenFiles:
-    """A pool that keeps at most 64 files open: opening one more closes the oldest.
-
-    A closed file is opened again by the next read.
-    """
+    """A pool that keeps at most 64 files open: opening one more closes the oldest."""
 
     reading = Reading()
 
@@ -303,21 +299,19 @@ class Catalogue(ABC):
     To add a format, write a subclass in a module of its own, and add a line to
     :data:`trajcli.files.opening.READERS`. It has :attr:`handle_type`, implements :meth:`names`,
     :meth:`find` and, where the format has them, :meth:`attributes` and :meth:`children`.
-    ``failures`` are the exceptions that its library raises for a damaged file, ``expected``
-    describes an intact one, and ``expected_array`` an array in it. :meth:`guard` turns these
-    exceptions into InputError: lookups by :meth:`get` and reads of what :meth:`make_dataset` makes
-    go through it, and so must all else that looks into the file. Data that must be decompressed as
-    a whole is announced to the pool (:meth:`OpenFiles.refuse_larger`, :meth:`OpenFiles.reserve`).
-    Joint names, times and units are arrays called joint_names or dof, dt and times, and attributes
-    ``units``. Where trajectories are not arrays [B, T, D] or [T, D], a :class:`._layouts.Layout`
-    locates them.
+    :meth:`guard` turns ``failures`` into InputError: lookups by :meth:`get` and reads of what
+    :meth:`make_dataset` makes go through it, and so must all else that looks into the file. Data
+    that must be decompressed as a whole is announced to the pool (:meth:`OpenFiles.refuse_larger`,
+    :meth:`OpenFiles.reserve`). Joint names, times and units are arrays called joint_names or dof,
+    dt and times, and attributes ``units``. Where trajectories are not arrays [B, T, D] or [T, D],
+    a :class:`._layouts.Layout` locates them.
     """
 
     family = ""  # the name of the format
     handle_type: Callable[[Path], Any]  # opens a path, and has a method ``close``
+    # the exceptions that the library of the format raises for a damaged file
     failures: tuple[type[Exception], ...] = (OSError,)
-    expected = "a readable file"
-    expected_array = ""
+    expected, expected_array = "a readable file", ""  # an intact file, and an array in it
     slash = ""  # the prefix of dataset names in messages
     members: Sequence[Catalogue] = ()  # files of which each holds one trajectory of the array
 
@@ -432,7 +426,6 @@ class Catalogue(ABC):
         return bool(self.children(name))
 
     def place(self, name: str = "") -> Place:
-        """Locates a dataset, or the file, for messages."""
         return Place(str(self.path), f"{self.slash}{name}" if name else "")
 
     def shell_name(self, name: str) -> str:

@@ -39,10 +39,8 @@ def read_unit(stored: Dataset) -> str:
 
 def convert_to_si(stored: Dataset, units: Units) -> Dataset:
     """Converts an array [..., D] to SI units, in float64 if its values have to change."""
-    labelled = replace(
-        stored, attributes={**stored.attributes, "units": unit_text(si_units(units))}
-    )
-    by = per_si(units)
+    about, by = {**stored.attributes, "units": unit_text(si_units(units))}, per_si(units)
+    labelled = replace(stored, attributes=about)
     if not (by != 1.0).any():
         return labelled
     # results have the precision of the file, although they are computed in float64
@@ -51,11 +49,7 @@ def convert_to_si(stored: Dataset, units: Units) -> Dataset:
 
 
 def decode_values(stored: Dataset) -> Dataset:
-    """Decodes values by the CF conventions (8.1, 2.5.1).
-
-    They are the stored numbers times ``scale_factor`` plus ``add_offset``, and NaN where these are
-    ``_FillValue`` or ``missing_value``.
-    """
+    """Decodes values by the CF conventions (8.1, 2.5.1): stored · scale_factor + add_offset."""
     # HDF5's own fill value is no attribute: it stands for values that were never written
     about, kind = stored.attributes, stored.dtype.kind
     if about.keys().isdisjoint(_PACKING) or kind not in "fiu":
@@ -81,12 +75,8 @@ def decode_values(stored: Dataset) -> Dataset:
 
 
 def as_batch(stored: Dataset) -> Dataset:
-    """Gives a dataset the shape [B, T, D]; [T, D] is one trajectory, and [T] one of one dof.
-
-    Raises InputError for any other shape, and for values that are not numbers.
-    """
-    stored.require_numeric()
-    if stored.ndim == 3:
+    """Gives a dataset the shape [B, T, D]; [T, D] is one trajectory, and [T] one of one dof."""
+    if stored.require_numeric().ndim == 3:
         return stored
     stored = reorder_axes(stored, "T")
     if stored.ndim != 2:
@@ -115,10 +105,7 @@ def join_axes(stored: Dataset, count: int) -> Dataset:
 
 
 def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64]:
-    """Reads how many of the padded rows each trajectory has, [batch].
-
-    Raises InputError for values that are not whole numbers from 1 to ``rows``.
-    """
+    """Reads how many of the padded rows each trajectory has, [batch]."""
     # MATLAB's are [1, B] or [B, 1], and floats
     fits = stored.dtype.kind in "iu" or (stored.ndim == 2 and stored.dtype.kind == "f")
     values = np.ravel(stored.read()) if fits and stored.ndim in (1, 2) else np.zeros(0)
@@ -180,7 +167,6 @@ def convert_values(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
 
 
 def divide(values: Any, by: Any) -> npt.NDArray[np.float64]:
-    """Divides values in float64, whatever their type."""
     with np.errstate(all="ignore"):  # signalling NaNs raise the invalid flag
         quotient: npt.NDArray[np.float64] = np.divide(values, by, dtype=np.float64)
     return quotient
@@ -192,15 +178,10 @@ def match_units(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
     Returns them with a remark for the user, and the reason why they cannot be compared, or "".
     """
     texts = read_unit(a), read_unit(b)
-    times = map(parse_time_unit, texts)
-    first, second = (
-        parse_units(text) if time is None else [time]
-        for text, time in zip(texts, times, strict=True)
-    )
-    pair = ", ".join(
-        f"{side} is in {text}" if text else f"{side} states no unit"
-        for side, text in zip("ab", texts, strict=True)
-    )
+    times = zip(texts, map(parse_time_unit, texts), strict=True)
+    first, second = (parse_units(text) if time is None else [time] for text, time in times)
+    names = (f"is in {text}" if text else "states no unit" for text in texts)
+    pair = f"a {next(names)}, b {next(names)}"
     if texts[0] == texts[1] or (first and second and unit_text(first) == unit_text(second)):
         return a, b, "", ""
     if not all(texts):
@@ -220,11 +201,7 @@ def match_units(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
 
 
 def find_units(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Units]:
-    """Finds the known units of arrays [..., D] by name, a unit for each of D dofs or one.
-
-    They are the given ones, or those that the array states, or those that the unit of the positions
-    implies.
-    """
+    """Finds the known units of arrays [..., D] by name: given, stated, or those of positions."""
     known: dict[str, Units] = {}
     for name, array in arrays.items():
         text, order = read_unit(array), derivative_order(name)

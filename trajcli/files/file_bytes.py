@@ -34,10 +34,7 @@ _HASHED_BYTES = 64 << 10
 
 
 def open_regular(path: Path) -> int:
-    """Opens a regular file and returns its descriptor, without ever waiting for a writer.
-
-    Raises InputError for a pipe, a socket, a device or a folder, and OSError.
-    """
+    """Opens a regular file and returns its descriptor, without ever waiting for a writer."""
     # O_NONBLOCK: opening a FIFO without a writer returns at once, and is refused below
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -70,7 +67,6 @@ def read_regular(path: Path, largest: int, expected: str) -> bytes:
 
 
 def read_fault(where: object, expected: str, error: Exception) -> Fault:
-    """Describes a file that a library could not read as a fault."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(error, MemoryError):
         reason = f"too large for the available memory ({reason})"
@@ -91,15 +87,11 @@ class FileBytes:
     def __init__(self, path: Path) -> None:
         self._path, self.descriptor = path, open_regular(path)
         self.size = os.fstat(self.descriptor).st_size
-        """The size of the file in bytes when it was opened."""
 
     def read_rows(
         self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, start: int, stop: int
     ) -> npt.NDArray[Any]:
-        """Reads rows start to stop of an array at a byte offset, or the value of a scalar.
-
-        A mapped array is read-only. Raises InputError if the file is too short.
-        """
+        """Reads rows start to stop of an array at a byte offset, or the value of a scalar."""
         if shape:
             start, stop, _ = slice(start, stop).indices(shape[0])
             offset += start * math.prod(shape[1:]) * dtype.itemsize
@@ -128,12 +120,10 @@ class FileBytes:
         return values
 
     def close(self) -> None:
-        """Closes the file; mapped arrays stay valid."""
         os.close(self.descriptor)
 
 
 def change_fault(path: str | Path, before: State | None, now: State | None) -> Fault:
-    """Describes a file that has another state than before as a fault."""
     # another inode is another file: programs that write safely replace the old one
     if before is None:
         what = "appeared"
@@ -151,12 +141,10 @@ def change_fault(path: str | Path, before: State | None, now: State | None) -> F
 
 
 class SourceFiles:
-    """The state of a command's files when it began, and which of them it opened.
-
-    A missing file has a state, too: the command fails if it appears meanwhile.
-    """
+    """The state of a command's files when it began, and which of them it opened."""
 
     def __init__(self) -> None:
+        # a missing file has a state, too: the command fails if it appears meanwhile
         self._before: dict[str, State | None] = {}
         self._opened: dict[str, None] = {}
 
@@ -186,7 +174,6 @@ class SourceFiles:
 
 
 def file_state(path: str | Path) -> State | None:
-    """Reads the state of a file; None if there is none."""
     try:
         s = os.stat(path)
     except OSError:
@@ -196,8 +183,7 @@ def file_state(path: str | Path) -> State | None:
 
 
 def file_content(path: str | Path) -> str | None:
-    """Describes a file by what its copies share: size, time of modification and a hash of both
-    ends. Returns None if it cannot be read."""
+    """Describes a file by size, modification and a hash of both ends, which its copies share."""
     import hashlib  # imported late: it loads OpenSSL, which a run without shards does not need
 
     try:

@@ -112,12 +112,8 @@ class Hdf5File(RecordFile):
 
         # visiting thousands of nested groups takes seconds, so visit() stops at the depth limit
         if self.guard("", lambda: h5py.h5o.visit(root, visit, info=True)) is not None:
-            raise InputError(
-                "groups nested too deeply",
-                where=str(self.path),
-                expected=f"at most {_DEEPEST_GROUP} levels",
-                found="more",
-            )
+            what, expected = "groups nested too deeply", f"at most {_DEEPEST_GROUP} levels"
+            raise InputError(what, where=str(self.path), expected=expected, found="more")
         self._names = self.expand_records(natural_order(names))
         return self._names
 
@@ -129,12 +125,12 @@ class Hdf5File(RecordFile):
         return list(self._contents(group)[0])
 
     def _contents(self, group: str) -> tuple[Iterable[str], Mapping[str, Any]]:
-        """Lists the names in a group, or the fields of an array of records, and its attributes."""
         path = group.strip("/")
         if path not in self._groups:
             self.guard(path, self._group, path)
         if (known := self._groups[path]) is not None:
             return known[:2]
+        # a path that is no group may be an array of records
         table = self.records(path)
         return (table.children(), table.about) if table else ((), {})
 

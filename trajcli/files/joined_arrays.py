@@ -35,10 +35,7 @@ def match_arrays(file: Catalogue, name: str) -> list[str]:
 
 
 def find_array(file: Catalogue, path: str, layout: Layout | None = None) -> Dataset:
-    """Finds the array at a path, or joins the dofs of several arrays of a group, folder/a,b.
-
-    Raises InputError for arrays that differ in their numbers of rows.
-    """
+    """Finds the array at a path, or joins the dofs of several arrays of a group, folder/a,b."""
     if "," not in path or file.get(path) is not None:
         return file.require(path)
     parts, dofs, units = list[Dataset](), list[str](), list[str]()
@@ -82,11 +79,7 @@ def find_array(file: Catalogue, path: str, layout: Layout | None = None) -> Data
 def _name_dofs(
     file: Catalogue, folder: str, part: Dataset, name: str, layout: Layout | None
 ) -> Sequence[str]:
-    """Names the dofs of a part as the file does, or by the name of the part and a number.
-
-    The dofs of quaternions are renamed after their components, so that the rotation is still
-    recognised among the dofs of other parts.
-    """
+    """Names the dofs of a part as the file does, or by the name of the part and a number."""
     companions, count = Companions(file, folder.rstrip("/"), part, None, None), part.shape[-1]
     names, last = companions.dof_names or [], name.rpartition("/")[2]
     if layout is not None:
@@ -100,6 +93,7 @@ def _name_dofs(
             if turn.width != 4:
                 return numbered
             names = names or numbered
+            # a quaternion is recognised among the dofs of other parts by names of its components
             for dof, axis in zip(turn.dofs, turn.form, strict=True):
                 names[dof] = f"{turn.name}.q{axis}"
     return names or numbered

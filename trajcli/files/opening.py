@@ -118,19 +118,15 @@ class Files:
             name = self.reading.layout or (PLAIN if file.is_output else None)
             names = (*(family.name for family in FAMILIES), PLAIN)
             if name not in (None, *names):
-                raise UsageError(
-                    unknown("layout", choices=names, found=repr(name), where="--layout")
-                )
-            # some formats find the children of a group among all names
-            children, guess = (
-                cache(file.children),
-                name is None and file.family not in ("npy", "npz"),
-            )
-            matches = (
-                f for f in FAMILIES if f.name == name or (guess and f.matches(file, children))
-            )
-            family = next(matches, None)
-            self._layouts[key] = Layout(family, file) if family else None
+                fault = unknown("layout", choices=names, found=repr(name), where="--layout")
+                raise UsageError(fault)
+            self._layouts[key] = None
+            guess = name is None and file.family not in ("npy", "npz")
+            children = cache(file.children)  # which some formats find among all names
+            for family in FAMILIES:
+                if family.name == name or (guess and family.matches(file, children)):
+                    self._layouts[key] = Layout(family, file)
+                    break
         return self._layouts[key]
 
     def dataset(self, text: str) -> Dataset:

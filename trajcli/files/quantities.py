@@ -85,11 +85,9 @@ _ROLES = {
 
 
 def rate_name(name: str) -> str:
-    """Recognises a derivative, velocity to jerk, or an effort by its name; "" for others.
-
-    The last part of a path that says anything counts.
-    """
-    # the group may say more than the array: velocity/elbow, but obs/velocity/pos is a position
+    """Recognises a derivative, velocity to jerk, or an effort by its name; "" for others."""
+    # the last part of a path that says anything counts: velocity/elbow, but obs/velocity/pos is a
+    # position
     for part in reversed(name.lower().split("/")):
         rate = next((rate for rate, words in _RATES.items() if re.search(words, part)), "")
         if rate or re.search(_POSITIONS, part):
@@ -98,11 +96,7 @@ def rate_name(name: str) -> str:
 
 
 def motion_rank(name: str) -> int:
-    """Ranks an array by how unlike positions its name is.
-
-    0 is for positions, 1 for others, 2 for rates and efforts, 3 for what is no motion, such as
-    covariances.
-    """
+    """Ranks names: 0 for positions, 1 for others, 2 for rates and efforts, 3 for no motion."""
     last = re.split(r"[./]", name.lower())[-1]
     if role(name) or re.search(f"(?:^|[^a-z])(?:{_NO_MOTION})(?:[^a-z]|$)", last):
         return 3
@@ -134,10 +128,9 @@ def last_word(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def role(name: str) -> str:
-    """Tells the role of a column or array that is no dof by its name.
+    """Tells by its name the role of a column or array that is no dof; "" for dofs.
 
-    It is a "time", a "step", a "rate", a "count" of rows, "likely" a time if it increases, or the
-    "end" of episodes; "" for dofs.
+    It is a "time", "step", "rate", "count" of rows, "likely" a time, or the "end" of episodes.
     """
     # cached: thousands of files and demonstrations have the same few names
     word = last_word(name)
@@ -152,10 +145,7 @@ def time_rank(name: str) -> int:
 
 
 def sources_text(attribute: str, names: Iterable[str]) -> str:
-    """Sums up names in an attribute of an output, with the number of further names.
-
-    ``source`` has a line for each of the first hundred, other attributes have one name.
-    """
+    # ``source`` has a line for each of the first hundred names, other attributes have one name
     lines = list(dict.fromkeys(names))
     most, between = (_LISTED_SOURCES, "\n") if attribute == "source" else (1, " ")
     more = len(lines) - most
