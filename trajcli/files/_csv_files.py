@@ -34,14 +34,11 @@ _LONGEST_LINE = 1 << 20
 _HEAD_LINES, _COMMENT_LINES, _SAMPLE_ROWS = 256, 1 << 14, 64
 # The bytes at the end that show whether a file is cut, and the lines that show its decimals.
 _TAIL_BYTES, _TAIL_ROWS = 1 << 14, 10
-# Integers that float64 may not hold.
 _LONG_INTEGER = re.compile(r"[+-]?(?:\d{16,18}|[1-8]\d{18})")
 # How many median steps a step of times may be, how far from 1 the norm of a quaternion, and which
 # share of the steps of a TUM trajectory goes forward.
 _LONGEST_STEP, _NORM_ERROR, _FORWARD_SHARE = 5.0, 1e-2, 0.9
-# The columns of a TUM trajectory, which may have no heading.
 _TUM = ["timestamp", *(_POSE := ["tx", "ty", "tz", "qx", "qy", "qz", "qw"])]
-# The arrays of a JointState, in their order.
 _JOINT_STATE = ("position", "velocity", "effort")
 
 
@@ -85,9 +82,7 @@ class _Text:
 class CsvFile(Table):
     """A table of text, which is read as a whole and kept until it is closed.
 
-    Columns are divided by tabs, semicolons, commas or spaces; lines that begin with # are comments,
-    of which the last before the numbers may be the heading. Blank cells are NaN. Without a heading
-    the columns are one array ``data``.
+    Lines that begin with # are comments, of which the last before the numbers may be the heading.
     """
 
     family, handle_type = "csv", _Text
@@ -337,7 +332,6 @@ class CsvFile(Table):
     def _read_cells(self, text: _Text) -> Any:
         parts, texts = [], [self.columns.index(name) for name in self._texts]
         text.texts = {number: [] for number in texts}
-        # each row has the number of the line on which it ends
         rows = ((text.line, x) for x in split_cells(self._row_lines(text), self._delimiter))
         while block := list(itertools.islice(rows, CSV_ROWS)):
             lines, cells = zip(*block, strict=True)

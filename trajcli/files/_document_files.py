@@ -29,7 +29,6 @@ from trajcli.files.source import natural_order
 _MOST_ENTRIES, _DEEPEST = 500_000, 64
 # Earlier versions can run code even with ``weights_only`` (CVE-2025-32434).
 _LEAST_TORCH = (2, 6)
-# The fields of points of a JointTrajectory, and the arrays that they become.
 _POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
 # Nanoseconds in the fields of a duration of ROS 2 and ROS 1.
 _PER_SECOND = {"sec": 10**9, "secs": 10**9, "nanosec": 1, "nsecs": 1}
@@ -241,9 +240,9 @@ class _Arrays(dict[str, Any]):
                 value = {"joint_names": value["joint_names"]}
                 # a field that is empty in all points of a JointTrajectory is left out
                 for field, name in _POINTS.items():
-                    rows = [point.get(field) or [] for point in points]
-                    if any(rows):
-                        value[name] = np.array(rows, np.float64)
+                    numbers = [point.get(field) or [] for point in points]
+                    if any(numbers):
+                        value[name] = np.array(numbers, np.float64)
                 stamps = [point.get("time_from_start") for point in points]
                 if all(isinstance(stamp, (int, float)) for stamp in stamps):
                     value["times"] = np.array(stamps, np.float64)
@@ -271,7 +270,6 @@ def _to_array(value: Any, most: int) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.kind != "O":
             return None if value.dtype.names or not value.size else value  # [] of MATLAB is nothing
-        # a cell array of MATLAB: texts, or arrays of any kind
         cells = [cell.item() for cell in value.ravel() if getattr(cell, "size", 0) == 1]
         texts = len(cells) == value.size and all(isinstance(cell, str) for cell in cells)
         return np.array(cells) if texts and cells else None

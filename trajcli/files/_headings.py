@@ -46,7 +46,6 @@ def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
     delimiters = (d for d in "\t;," if 2 * sum(d in line for line in body) > len(body))
     delimiter = separator[1] if separator else next(delimiters, " ")
     ends, rows = _split_numbered(content, delimiter)
-    # the last lines show how wide the rows are, since a heading comes first
     last = rows[len(rows) // 2 :][-_BODY:]
     width = Counter(map(len, last)).most_common(1)[0][0] if last else 1
     trailing = width > 1 and not any(len(row) == width and row[-1] for row in rows)
@@ -93,7 +92,6 @@ def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
     if first > (line > 0) + bool(units):
         remark = f"line {line} is the heading" if line else "there is no heading"
         remark += f", and rows begin in line {ends[first]}"
-    # without a heading the last comment may be one
     comments = [text[1:] for text in lines[begin : ends[first] - 1] if re.match(r"#.*\S", text)]
     if comments and not line:
         labels = _split_numbered([(0, comments[-1])], delimiter)[1][0]
@@ -145,10 +143,9 @@ def _is_row(row: Sequence[str], kinds: Sequence[str]) -> bool:
 
 
 def _is_heading(first: Sequence[str], second: Sequence[str] = ()) -> bool:
-    # names are words, or numbers as pandas writes them, 0, 1, 2 …, above values with decimals
+    # names are words, or whole numbers as pandas writes them, 0, 1, …, above values with decimals
     if not any(map(is_number, first)):
         return True
-    # names may be numbers, but then whole ones
     whole = all(cell.isdecimal() for cell in first if is_number(cell))
     pairs = zip(first, second, strict=False)
     words = any(cell and not is_number(cell) and is_number(below) for cell, below in pairs)

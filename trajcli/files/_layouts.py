@@ -37,7 +37,6 @@ PLAIN = "plain"
 """The value of --layout for files that are only named arrays."""
 _LARGEST_JSON = 16 << 20
 _LEROBOT_CLOCKS = ("frame_index", "timestamp")
-# Columns of a table that are read by default.
 _COLUMNS = ("actions", "action", *QUANTITIES)
 
 Names: TypeAlias = tuple[str, ...]
@@ -62,11 +61,7 @@ class Metadata(NamedTuple):
 
 
 def read_metadata(file: Catalogue, name: str) -> Metadata:
-    """Reads metadata of the recordings of a file, which are empty where there are none.
-
-    name: env_args and others are attributes of the group data. ``*.json`` is the file of the same
-    name in the same folder, and ``meta/info.json`` lies in the folder of the data set.
-    """
+    """Reads metadata of a file: an attribute of its group data or, as *.json, a side-car file."""
     if not name.endswith(".json"):
         table = json_object(file.attributes("data").get(name))
         return Metadata(Place(str(file.path), "/data", name), table)
@@ -96,10 +91,8 @@ class Family:
     name: str  # the value of --layout
     title: str  # the project, for messages
     split: Callable[[Layout], Split]  # finds the trajectories
-    # the name of a trajectory's group without its number; "" if a file is one trajectory, or if its
-    # arrays hold all of them: then the name of a trajectory is this prefix and a number
-    groups: str = ""
-    prefix: str = "episode_"
+    groups: str = ""  # the name of a trajectory's group without its number
+    prefix: str = "episode_"  # the name, without its number, of a trajectory without a group
     labels: Names = ()  # columns of tables; the first in a table tells the trajectory of a row
     required: Names = ()  # arrays that the first trajectory must have
     # names one of which must be that of a part of the trajectory, an attribute of the group above
@@ -114,8 +107,7 @@ class Family:
     filter_keys: str = ""  # the group of datasets that list trajectories
     commands_positions: bool = False  # the actions are target positions in rad or m
     normalises: bool = False  # the actions are as a rule commands in [-1, 1]
-    # functions for what no other family does: marks that are no names, the row for a file that says
-    # more, the arrays read by default, and a time step that is not simply a rate
+    # functions for what no other family does, such as a time step that is not simply a rate
     is_marked: Callable[[Catalogue], bool] = lambda file: False
     adapt: Callable[[Layout], Family] = lambda layout: layout.family
     arrays: Callable[[Layout, Member], PathAndArrays] = select_actions
@@ -177,16 +169,14 @@ class Layout:
 
     def filter_members(self, key: str) -> list[Member]:
         """Selects the trajectories that a filter key lists; raises InputError if there are none."""
-        group = self.family.filter_keys
-        if not group:
+        if not (group := self.family.filter_keys):
             raise InputError(
                 f"layout {self.name} has no filter keys",
                 where=str(self.file.path),
                 found=f"--filter-key {key}",
                 hint="robomimic's are datasets of /mask",
             )
-        stored = self.file.get(f"{group}/{key}")
-        where = f"{self.file.path}:/{group}/{key}"
+        stored, where = self.file.get(f"{group}/{key}"), f"{self.file.path}:/{group}/{key}"
         if stored is None or stored.ndim != 1:
             known = self.file.children(group) if group in self.file.children() else []
             expected = ", ".join(known) or "a filter key, and the file has none"
@@ -220,7 +210,6 @@ class Layout:
         return self._metadata[name]
 
 
-# -- three ways of splitting -----------------------------------------------------------------------
 def split_by_groups(layout: Layout) -> Split:
     """Splits a file by its numbered groups; without groups the file is one trajectory."""
     groups = layout.family.numbered_groups(layout.file.children)
@@ -246,8 +235,7 @@ def split_by_ends(layout: Layout) -> Split:
 
 def split_by_label(layout: Layout) -> Split:
     """Splits a table into episodes, by the column that tells the episode of each row."""
-    label = layout.family.find_label(layout.file)
-    if label is None:
+    if (label := layout.family.find_label(layout.file)) is None:
         what = "no column tells the trajectory of a row"
         expected = f"one of {', '.join(layout.family.labels)}"
         raise InputError(what, where=str(layout.file.path), expected=expected)
@@ -263,7 +251,6 @@ def split_by_label(layout: Layout) -> Split:
     return Split([Member(text, "", begin, end) for text, (begin, end) in spans], len(labels))
 
 
-# -- what no other family does ---------------------------------------------------------------------
 def select_columns(layout: Layout, member: Member) -> PathAndArrays:
     """Selects the columns of a table with known names, or the likely ones, of one shape."""
     file = layout.file
@@ -286,7 +273,6 @@ def _replay_actions(layout: Layout, member: Member) -> PathAndArrays:
 
 
 def _minari_actions(layout: Layout, member: Member) -> PathAndArrays:
-    # the actions may be the only array in a group
     file, group = layout.file, member.path("actions")
     if not file.has_group(group):
         return select_actions(layout, member)
@@ -390,7 +376,6 @@ ISAAC_LAB = replace(
     normalises=False, is_marked=lambda file: read_metadata(file, "env_args").value("type") == 2,
     step=_isaac_step,
 )
-# a file is one episode
 ALOHA = Family(
     "aloha", "ALOHA / ACT", split_by_groups, required=("action", "observations/qpos"),
     actions=("action",), positions=("observations/qpos",),

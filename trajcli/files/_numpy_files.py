@@ -23,7 +23,6 @@ from trajcli.files.catalogue import PROVENANCE, Dataset, OpenFiles, json_object,
 from trajcli.files.file_bytes import FileBytes
 from trajcli.files.source import natural_order
 
-# The exceptions that NumPy, zipfile and zlib raise for damaged files.
 _FAILURES = (
     ValueError, EOFError, OSError, RuntimeError, TypeError, KeyError, IndexError, ArithmeticError,
     MemoryError, SyntaxError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
@@ -33,7 +32,6 @@ _EXPECTED = "an array without pickled objects"
 _EXPANSION_LIMIT = 1100
 # NumPy itself parses no more than 10 000 bytes.
 _LONGEST_HEADER = 1 << 14
-# trajcli writes some kilobytes.
 _LONGEST_PROVENANCE = 1 << 20
 # The names in a file of one array, which has none: one object for a hundred thousand files.
 _UNNAMED: dict[str, Collection[str]] = {"": ("",)}
@@ -147,8 +145,7 @@ class NpyFile(RecordFile):
 class NpzFile(RecordFile):
     """A zip archive of .npy members; trajcli.json in it holds attributes and units.
 
-    Uncompressed members are read in place. Others are decompressed as a whole, and kept until the
-    file is closed.
+    Uncompressed members are read in place; others are decompressed as a whole, and kept.
     """
 
     family, handle_type = "npz", _Archive

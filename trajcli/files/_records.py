@@ -144,11 +144,7 @@ def _read_field(
 
 
 def record_array(records: Sequence[Any], most: int) -> tuple[Any, str] | None:
-    """Converts dictionaries to an array of records [N], with a note on what is left out.
-
-    Returns None for anything else. most: the most values, as YAML's aliases can repeat a few of
-    them any number of times.
-    """
+    """Converts dictionaries to records [N], with a note on what is left out; else gives None."""
     if len(records) < 2 or not all(isinstance(record, dict) for record in records):
         return None
     cells, count = dict[str, dict[int, Any]](), 0

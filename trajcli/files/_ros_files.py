@@ -1,8 +1,7 @@
 """Reads ROS 1 and ROS 2 bags (.bag, .mcap, .db3): topics are groups, fields of messages are arrays.
 
-``times`` are the stamps of the headers, or the log times of messages without one; ``log_times`` are
-the times of recording. Both are in nanoseconds. Where publishers share a topic, as an arm and its
-gripper share /joint_states, the messages of each set of joints are a group below it.
+``times`` [ns] are the stamps of the headers, or the log times of messages without one. Where
+publishers share a topic, as an arm and its gripper do, each set of joints is a group below it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ _FIRST, _FIRST_BYTES = 64, 1 << 24
 # Bytes of messages between two checks of the memory and reports of progress.
 _BETWEEN = 1 << 20
 _POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
-# The arrays of a topic that are no fields of its messages.
 _ADDED = ("times", "log_times", "joint_names")
 
 TopicArrays = dict[str, npt.NDArray[Any]]
@@ -67,8 +65,7 @@ class _Bag:
 class RosFile(Catalogue):
     """A bag. Every numeric field is an array with a row per message: "imu/linear_acceleration.x".
 
-    The first messages of a topic say which arrays it has. Its numbers are read as a whole when the
-    first values are needed, and kept until the bag is closed.
+    The first messages of a topic say which arrays it has; it is read as a whole for its values.
     """
 
     family, handle_type = "ros", _Bag
@@ -244,13 +241,15 @@ class _Messages:
                     self._arrays[path] = kind, bytearray(), array("q")
         # a stamp of 0 is that of a message without header, or of a driver that does not set it
         header: Any = getattr(message, "header", None)
+        stamp: Any = getattr(header, "stamp", None)
         self._logs.append(log)
-        self._stamps.append(_nanoseconds(header.stamp) if hasattr(header, "stamp") else 0)
+        self._stamps.append(0 if stamp is None else int(stamp.sec) * 10**9 + int(stamp.nanosec))
         if plan:
             points = message.points
             fields = [x for x in _POINTS if points and len(getattr(points[0], x))]
             plan_arrays = {_POINTS[x]: np.stack([getattr(y, x) for y in points]) for x in fields}
-            plan_arrays["times"] = np.array([_nanoseconds(x.time_from_start) for x in points])
+            times = [point.time_from_start for point in points]
+            plan_arrays["times"] = np.array([int(x.sec) * 10**9 + int(x.nanosec) for x in times])
             plan_arrays["joint_names"] = np.array(message.joint_names)
             self.plans.append(plan_arrays)
         for path, column in self._numbers.items():
@@ -303,7 +302,3 @@ def _fields(
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             unsigned = name in kinds and kinds[name][1][0] == "uint64"
             yield path, "d" if isinstance(value, float) else "Q" if unsigned else "q"
-
-
-def _nanoseconds(stamp: Any) -> int:
-    return int(stamp.sec) * 10**9 + int(stamp.nanosec)

@@ -29,7 +29,6 @@ TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id
 """Names of the column that tells the trajectory of each row."""
 ARRAYS = ("actions", "action", "position", "velocity", "acceleration", "jerk")
 """Names of arrays that may have a single column."""
-# Words for quantities before or behind the name of a joint.
 _WORDS = {"pos": "position", "positions": "position", "vel": "velocity", "velocities": "velocity",
           "acc": "acceleration", "accel": "acceleration"}  # fmt: skip
 _WORDS |= zip(ARRAYS, ARRAYS, strict=True)
@@ -150,7 +149,6 @@ class Table(Catalogue):
         """Two columns of seconds and nanoseconds, stamp_sec and stamp_nsec; or none."""
         lower = {name.lower(): name for name in self.columns}
         for name in lower:
-            # longer endings first, secs before sec
             stem = re.sub(f"({'|'.join(reversed(_SECONDS))})$", "", name)
             second = next((lower[stem + end] for end in _NANOSECONDS if stem + end in lower), None)
             if stem != name and second is not None:
@@ -211,7 +209,6 @@ class Table(Catalogue):
         columns = steps[:1] or self._find_columns(name)
         if not columns or (columns[1:] and not all(map(self.is_scalar, columns))):
             return None  # columns of lists are joined as arrays are, by joined_arrays
-        # units of dofs are one text, in which commas divide them
         where, parts = self.place(name), [self.column(column) for column in columns]
         units = [split_unit(column)[1].replace(",", " ") for column in columns]
         about = dict(parts[0].attributes)
@@ -220,8 +217,7 @@ class Table(Catalogue):
         alone = len(columns) == 1 and columns[0] in self._lone_columns
         if not alone and parts[0].dtype.kind == "f" and self._alternation is not None:
             raise InputError(self._alternation)
-        # a single column stays [N], not [N, 1], if it is a time, an index such as a frame or a
-        # task, or texts
+        # a single column stays [N], not [N, 1], if it is a time, an index or texts
         index = len(parts) == 1 and parts[0].dtype.kind != "f"
         if alone or index or not self.is_scalar(columns[0]):
             return replace(parts[0], where=where, attributes=about)
@@ -348,10 +344,7 @@ class _ParquetHandle:
 
 
 class ParquetFile(Table):
-    """A Parquet file; columns of lists are arrays [rows, D]. Needs pyarrow.
-
-    A row group is read at a time, and the last one of every column stays in memory.
-    """
+    """A Parquet file, read a row group at a time; columns of lists are arrays [rows, D]."""
 
     family, handle_type = "parquet", _ParquetHandle
     expected, expected_array = "an intact Parquet file", "numbers, or lists of them"

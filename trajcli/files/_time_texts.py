@@ -23,7 +23,6 @@ _MIDNIGHT = 20 * 3600 * _SECOND
 # seconds would be 20 µs. Written with 15 digits, a stamp is up to 20 µs off its millisecond.
 _FIRST_DAY, _LAST_DAY, _LONGEST_STEP, _ROUNDING, _DAYS_TO_1970 = 4e4, 6e4, 2e-5, 20_000, 25_569
 FORMS = "HH:MM:SS.mmm, yyyy-mm-dd HH:MM:SS, dd.mm.yyyy or mm/dd/yyyy"
-"""The times that are read, for messages."""
 
 
 def _split_moment(cell: str) -> tuple[str | None, ...]:
@@ -54,7 +53,6 @@ def moments(cells: Sequence[str]) -> tuple[npt.NDArray[np.datetime64] | None, st
         halves = np.array([half or "" for half in clock[4]])  # a or p
         hour = np.where(halves == "", hour, hour % 12 + 12 * np.isin(halves, ["p", "P"]))
     decimals = np.array([f"{text or '':0<9}" for text in clock[3]], np.int64)
-    # the times of day in ns
     stamps = ((hour * 60 + minute) * 60 + second_of_minute) * _SECOND + decimals
     remark, mark, order = "", marks[0], (first, second, last)
     since_first, dated = stamps - stamps[0], bool(first[0])

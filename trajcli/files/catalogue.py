@@ -8,10 +8,10 @@ import json
 import math
 import shlex
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -38,7 +38,6 @@ PROVENANCE = "trajcli.json"
 _MOST_FILES = 64
 # How many names are compared with a missing one, and how many a message lists.
 _SEARCHED, _LISTED = 2000, 8
-# What messages call the kinds of NumPy's types that are not real numbers.
 _TYPES = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
           "b": "booleans", "V": "records"}  # fmt: skip
 
@@ -79,10 +78,7 @@ class Dataset:
         return self.dtype.kind in NUMERIC_KINDS
 
     def read_rows(self, start: int, stop: int) -> Any:
-        """Reads rows start to stop along the first axis, or the value of a scalar.
-
-        The array may be read-only. Raises InputError for fewer rows than the file declares.
-        """
+        """Reads rows start to stop along the first axis, or the value of a scalar; read-only."""
         values, shape = self.reader(start, stop), self.shape
         # a file that was cut off may give fewer rows, which NumPy could broadcast to wrong numbers
         if shape:
@@ -149,11 +145,9 @@ class PartReader:
 
 
 def join_readers(read_rows: Callable[[int, int, int], Any], lengths: Sequence[int]) -> PartReader:
-    """Makes one reader [n, T, D] of n arrays of different lengths; zeros follow shorter ones.
+    """Makes one reader [n, T, D] of n arrays of different lengths; zeros follow shorter ones."""
 
-    read_rows: called with the number of an array, its first row and the row after the last.
-    """
-
+    # ``read_rows`` takes the number of an array, its first row and the row after the last
     def part(start: int, stop: int, first: int, last: int) -> Any:
         numbers = range(len(lengths))[start:stop]
         blocks = [read_rows(k, first, min(last, lengths[k])) for k in numbers]
@@ -209,10 +203,7 @@ def candidates(names: Iterable[str], get: Callable[[str], Dataset | None]) -> st
 
 
 def unlikeness(name: str, stored: Dataset | None) -> tuple[int, ...]:
-    """Ranks an array by how unlike a trajectory it is, as a key to sort by.
-
-    It begins with 0 for a motion, 1 for clocks, covariances and so on, 2 for what is not readable.
-    """
+    """Makes a key to sort by: 0 for motions, 1 for clocks, covariances …, 2 for the unreadable."""
     if stored is None or not stored.numeric or not 0 < stored.ndim < 4 or 0 in stored.shape:
         return (2,)
     rows, line, rank = stored.shape[max(stored.ndim - 2, 0)], stored.ndim == 1, motion_rank(name)
@@ -236,10 +227,7 @@ def python_line(code: str, *names: object) -> str:
 
 
 def plain_copy(path: Path, load: str, *names: str, shape: Sequence[int] | None = None) -> str:
-    """Writes a hint with a line of Python that saves pickled arrays as plain ones.
-
-    load: an expression that loads a dictionary, or objects of this shape, of a path and names.
-    """
+    """Writes a hint with a line of Python that saves pickled arrays, read by ``load``, as plain."""
     # NumPy pickles a dictionary as an array of shape (); an array of several dimensions is numbers
     # of type object, and one of a single dimension has an episode in each entry
     arrays = "**x.item()" if shape == () else "**x"
@@ -263,7 +251,6 @@ class OpenFiles:
         self, memory: int | None = None, allow_external: bool = False, report: Report | None = None
     ) -> None:
         self.sources = SourceFiles()  # the files that readers opened
-        # how many bytes may be held decompressed
         self.memory = max(memory_bound() if memory is None else memory, LEAST_MEMORY)
         self.allow_external = allow_external
         self.report = report or Report()  # hears of progress while a trajectory is read
@@ -293,7 +280,7 @@ class OpenFiles:
             )
 
 
-class Catalogue(ABC):
+class Catalogue(AbstractContextManager["Catalogue"]):
     """A file of named arrays. Close it, or use ``with``; a later read opens it again.
 
     To add a format, write a subclass in a module of its own, and add a line to
@@ -319,8 +306,8 @@ class Catalogue(ABC):
         self.path = path
         self.linked_paths: list[str] = []  # other files that were read, too
         self._entries: dict[str, Dataset | None] = {}
-        # Names such as dt and start are looked up in every group and are mostly absent. In groups
-        # all of whose names are known, this costs neither a look into the file nor an entry.
+        # names such as dt and start are looked up in every group and are mostly absent: where all
+        # names of a group are known, this costs neither a look into the file nor an entry
         self.known_children: dict[str, Collection[str]] = {}
         self.pool = pool or OpenFiles()
         self.lock = self.pool.lock
@@ -440,9 +427,6 @@ class Catalogue(ABC):
             if handle is not None:
                 handle.close()
 
-    def __enter__(self) -> Catalogue:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -478,14 +462,10 @@ class Catalogue(ABC):
         )
 
     def match(self, pattern: str, groups: bool = False) -> list[str]:
-        """Lists the datasets, or groups, that a pattern matches; * matches within one level.
-
-        Raises InputError if there are no datasets.
-        """
+        """Lists the datasets, or groups, that a pattern matches; * matches within one level."""
         levels = pattern.strip("/")
         if "*" not in levels:
             return [levels]
-        # each level is matched against the children of the groups that match the levels above
         paths = [""]
         for level in levels.split("/"):
             paths = [

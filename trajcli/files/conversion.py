@@ -116,7 +116,6 @@ def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64
             expected=f"integers [{batch}]",
             found=f"{stored.dtype} {describe(stored.shape)}",
         )
-    # no trajectory is empty, and none is longer than its padded rows
     bad = np.flatnonzero((values < 1) | (values > rows))
     if len(bad):
         raise InputError(

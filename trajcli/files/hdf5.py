@@ -31,7 +31,6 @@ from trajcli.memory import CHUNK_CACHE
 _OPEN_DATASETS = 8
 # Soft links may form a circle. Deep groups cost time, since HDF5 visits each by its whole path.
 _DEEPEST_LINK, _DEEPEST_GROUP = 32, 100
-# The exceptions that h5py raises for a damaged file.
 _FAILURES = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
 _LONGEST_ATTRIBUTE = 1 << 20
 _PLAIN_TYPES = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING)
@@ -79,8 +78,7 @@ class _Handle:
 class Hdf5File(RecordFile):
     """An HDF5 file.
 
-    External links, external storage, virtual datasets and filters that need a plug-in are refused
-    unless the pool allows them. The links of a group are read once.
+    External links, external storage, virtual datasets and plug-ins are refused unless allowed.
     """
 
     family, handle_type = "hdf5", _Handle
@@ -130,12 +128,10 @@ class Hdf5File(RecordFile):
             self.guard(path, self._group, path)
         if (known := self._groups[path]) is not None:
             return known[:2]
-        # a path that is no group may be an array of records
         table = self.records(path)
         return (table.children(), table.about) if table else ((), {})
 
     def dims(self, name: str) -> tuple[str, ...]:
-        # the names of the scales attached to the dataset
         def scales() -> list[str]:
             axes = h5py.Dataset(self._open(name.strip("/"))).dims
             return [axis[0].name if len(axis) else name for axis in axes]
@@ -307,7 +303,7 @@ class Hdf5File(RecordFile):
                 hint="it was never written, or cut off: get or write it again",
             )
         chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize if packed else 0
-        # a field of records is read as a whole, one field at a time
+        # a field of records is read as a whole
         column = 8 * dataset.size if dataset.dtype.names else size
         return max(chunk, column) if packed and dataset.ndim == 1 else chunk
 
@@ -332,9 +328,7 @@ def _decode(name: bytes | str) -> str:
 
 
 class _Attributes(Mapping[str, Any]):
-    """The attributes of a group that are numbers or text."""
-
-    # they are read on demand: each demonstration of robomimic has a model of 100 kB
+    """The attributes of a group, read on demand: robomimic's have models of 100 kB each."""
 
     def __init__(self, names: list[str], read: Callable[[str], Any]) -> None:
         self._names, self._read = names, read

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -48,7 +47,25 @@ def find_array(file: Catalogue, path: str, layout: Layout | None = None) -> Data
         if part.ndim == 1 or (parts and part.ndim < parts[0].ndim):
             wide = convert_values(part, lambda rows: rows[..., None])
             part = replace(wide, shape=(*part.shape, 1))
-        names = _name_dofs(file, folder, part, name, layout)
+        # dofs have the names that the file gives, or the name of the part and a number
+        companions, count = Companions(file, folder.rstrip("/"), part, None, None), part.shape[-1]
+        names, last = list(companions.dof_names or []), name.rpartition("/")[2]
+        if layout is not None:
+            names = names or layout.family.dof_names(layout, name) or []
+        names = names if len(names) == count else []
+        numbered = [last] if count == 1 else [f"{last}_{k}" for k in range(count)]
+        family, order = layout.name if layout else file.family, companions.order_of_quaternions
+        with suppress(InputError):  # an unknown order is reported where the joined array is used
+            batch = as_batch(part)
+            for turn in named_rotations(last, names, count, family, order, part.where, batch):
+                if turn.width != 4:
+                    names = numbered
+                    break
+                # names of components tell a quaternion among the dofs of other parts
+                names = names or numbered
+                for dof, axis in zip(turn.dofs, turn.form, strict=True):
+                    names[dof] = f"{turn.name}.q{axis}"
+        names = names or numbered
         parts.append(part)
         if part.shape[:-1] != parts[0].shape[:-1]:
             expected, found = f"rows as in {describe(parts[0].shape)}", describe(part.shape)
@@ -67,33 +84,9 @@ def find_array(file: Catalogue, path: str, layout: Layout | None = None) -> Data
     shape, dtype = (*parts[0].shape[:-1], len(dofs)), np.result_type(*(x.dtype for x in parts))
 
     def read(*span: int) -> Any:
-        # start and stop of rows, or of trajectories, and then first and last of their rows
         blocks = [x.read_part(*span) if span[2:] else x.read_rows(*span) for x in parts]
         return np.concatenate(blocks, -1)
 
     reader = PartReader(read, shape[1]) if len(shape) > 2 else read
     remarks = [remark for part in parts for remark in part.remarks]
     return Dataset(file.place(path), shape, dtype, reader, about, "side by side", remarks)
-
-
-def _name_dofs(
-    file: Catalogue, folder: str, part: Dataset, name: str, layout: Layout | None
-) -> Sequence[str]:
-    """Names the dofs of a part as the file does, or by the name of the part and a number."""
-    companions, count = Companions(file, folder.rstrip("/"), part, None, None), part.shape[-1]
-    names, last = companions.dof_names or [], name.rpartition("/")[2]
-    if layout is not None:
-        names = names or layout.family.dof_names(layout, name) or []
-    names = list(names) if len(names) == count else []
-    numbered = [last] if count == 1 else [f"{last}_{k}" for k in range(count)]
-    family, order = layout.name if layout else file.family, companions.order_of_quaternions
-    with suppress(InputError):  # an unknown order is reported where the joined array is used
-        batch = as_batch(part)
-        for turn in named_rotations(last, names, count, family, order, part.where, batch):
-            if turn.width != 4:
-                return numbered
-            names = names or numbered
-            # a quaternion is recognised among the dofs of other parts by names of its components
-            for dof, axis in zip(turn.dofs, turn.form, strict=True):
-                names[dof] = f"{turn.name}.q{axis}"
-    return names or numbered

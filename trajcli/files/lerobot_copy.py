@@ -34,16 +34,12 @@ _STATISTICS: Mapping[str, Callable[[Any], Any]] = {
 
 
 class LeRobotCopy:
-    """A copy of the data set in a folder, to be written by :meth:`write`.
-
-    Raises InputError for a folder that is not a LeRobot data set.
-    """
+    """A copy of the LeRobot data set in a folder, to be written by :meth:`write`."""
 
     def __init__(self, files: Files, folder: Path) -> None:
         self.folder, self._contents = folder, list[Path]()
         # A link out of the folder would copy a file that is no part of the data set, perhaps a
-        # private one, and a link to a folder might lead in circles. Hidden files at the top of the
-        # folder are left out.
+        # private one, and a link to a folder might lead in circles.
         root, faults = os.path.realpath(folder), list[Fault]()
         for path in sorted(Path(root).rglob("*")):
             relative, target = path.relative_to(root), Path(os.path.realpath(path))
@@ -98,7 +94,6 @@ class LeRobotCopy:
             source, target = self.folder / path, out / path
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                # the frames, then all files that describe features, in version 2.1 or in version 3
                 if path in self._starts:
                     _extend(source, target, partial(self._frame_columns, self._starts[path]))
                 elif path.parts[:2] == ("meta", "episodes") and path.suffix == ".parquet":
@@ -116,15 +111,13 @@ class LeRobotCopy:
                     target.write_text(json.dumps(document, indent=4) + "\n", encoding="utf-8")
                 elif path == _META / "episodes_stats.jsonl":
                     with (
-                        open(open_regular(source), encoding="utf-8") as lines,
+                        open(open_regular(source), encoding="utf-8") as text,
                         open(target, "x") as file,
                     ):
-                        for document in map(json_object, lines):
-                            stats = document["stats"]
-                            rows = self.episodes[f"episode_{document['episode_index']}"]
-                            document["stats"] = stats | self._statistics(
-                                _used_statistics(stats), rows
-                            )
+                        for document in map(json_object, text):
+                            stats, number = document["stats"], document["episode_index"]
+                            rows, keys = self.episodes[f"episode_{number}"], _used_statistics(stats)
+                            document["stats"] = stats | self._statistics(keys, rows)
                             file.write(json.dumps(document) + "\n")
                 elif path.parts[0] in _LINKED:
                     # a link costs no space, and videos are most of a data set
@@ -144,7 +137,6 @@ class LeRobotCopy:
                 ) from None
 
     def _frame_columns(self, begin: int, table: Any, first: int) -> dict[str, Any]:
-        # LeRobot stores lists of D numbers, or numbers
         import pyarrow as arrow
 
         columns, rows = {}, slice(begin + first, begin + first + len(table))

@@ -9,7 +9,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from functools import cache
 from importlib import import_module
@@ -64,7 +64,6 @@ _SIGNATURES = {
 }  # fmt: skip
 # The format of zip archives that are not .npz, by their ending; "" for those that are not read.
 _ZIPPED = {".zip": "zarr", ".pt": "pt", ".pth": "pt", ".xlsx": "", ".ods": ""}
-# The format of files without a signature, by their ending.
 _ENDINGS = {
     **dict.fromkeys((".csv", ".tsv", ".txt", ".tum", ".mot", ".sto"), "csv"),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
@@ -77,7 +76,7 @@ _EXPECTED = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, MATLAB, YAML, JSON, or 
 _DEFAULT = Reading()
 
 
-class Files:
+class Files(AbstractContextManager["Files"]):
     """The files of a command, few of them open at a time. Close it, or use ``with``."""
 
     def __init__(
@@ -90,8 +89,7 @@ class Files:
         self._layouts: dict[str, Layout | None] = {}
         self.sources = self._pool.sources  # the files that were opened, and their states
         self.reading = reading  # how every SOURCE is read
-        # whether some sources are outputs of trajcli, which are in SI whatever --units says, and
-        # others are not
+        # whether some sources are outputs of trajcli, in SI whatever --units says, and others not
         self.mixed_units = False
 
     def with_reading(self, reading: Reading) -> Files:
@@ -131,8 +129,8 @@ class Files:
 
     def dataset(self, text: str) -> Dataset:
         """Gets the numeric dataset FILE:DATASET; without DATASET, the only one of the file."""
-        # the folder of a ROS 2 bag stands for its only file
-        source, parts = parse_source(text), expand_files(parse_source(text))
+        source = parse_source(text)
+        parts = expand_files(source)  # the folder of a ROS 2 bag stands for its only file
         file = self.open(parts[0].path if len(parts) == 1 else source.path)
         names = file.names() if source.dataset is None else [source.dataset]
         if len(names) != 1:
@@ -157,9 +155,6 @@ class Files:
     def close(self) -> None:
         for file in self._files.values():
             file.close()
-
-    def __enter__(self) -> Files:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -250,7 +245,7 @@ def recognise(path: Path) -> str:
         # the files of a folder are named by their most frequent ending, in it or a level below
         for level in ("*", "*/*"):
             pattern = os.path.join(glob.escape(str(path)), level)
-            counts = Counter(Path(file).suffix[1:] for file in glob.iglob(pattern))
+            counts = Counter(Path(name).suffix[1:] for name in glob.iglob(pattern))
             ending = max(f"{ENDINGS}|{ENDINGS.upper()}".split("|"), key=counts.__getitem__)
             if counts[ending]:
                 hint = f"name its files: {shlex.quote(f'{pattern}.{ending}')}"
@@ -264,18 +259,15 @@ def recognise(path: Path) -> str:
         )
     by_head, by_name = "", _ENDINGS.get(path.suffix.lower(), "")
     try:
-        descriptor = open_regular(path)
-        try:
-            head = os.pread(descriptor, 64, 0)
+        with open(open_regular(path), "rb") as file:
+            head = os.pread(file.fileno(), 64, 0)
             signature = head[:8]
             by_head = next((n for start, n in _SIGNATURES.items() if head.startswith(start)), "")
             # the HDF5 signature may stand behind a user block of 512, 1024, 2048 … bytes
-            end, offset = min(os.fstat(descriptor).st_size, _LARGEST_USER_BLOCK), 512
+            end, offset = min(os.fstat(file.fileno()).st_size, _LARGEST_USER_BLOCK), 512
             while not by_head and signature != _HDF5_SIGNATURE and offset < end:
-                signature = os.pread(descriptor, 8, offset)
+                signature = os.pread(file.fileno(), 8, offset)
                 offset *= 2
-        finally:
-            os.close(descriptor)
     except FileNotFoundError:
         folder = path.parent
         exists = os.path.isdir(folder)
@@ -293,7 +285,6 @@ def recognise(path: Path) -> str:
         raise InputError(read_fault(path, "a readable file", error)) from None
     if signature == _HDF5_SIGNATURE:
         return "hdf5"
-    # several formats are zip archives, told apart by their endings
     family = by_name if by_head == "npz" and path.suffix.lower() in _ZIPPED else by_head or by_name
     if head and family:
         return family
@@ -308,7 +299,6 @@ def _not_read(path: Path, head: bytes) -> Fault:
         code = f"import pandas; pandas.{read}.to_csv(%s, index=False)"
         return python_line(code, path, path.with_suffix(".csv"))
 
-    # the formats that users have most often, each with a line that converts it
     found, hint = f"a file that begins with {head[:8]!r}", ""
     if not head:
         found = "an empty file"

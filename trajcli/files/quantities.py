@@ -53,7 +53,6 @@ _RATES = {"jerk": "jerk",
           r"|(?<![a-z])currents?[^a-z]*(?:,|$)"}  # fmt: skip
 """Names of arrays of derivatives of positions by quantity, and of efforts."""
 _POSITIONS = r"pos|(?<![a-z])q(?!_?d?dot)(?![a-z])"
-# Names of what is no motion at all.
 _NO_MOTION = (
     "cov(?:ariance)?s?|images?|imgs?|rgbd?|depths?|masks?|gains?|(?:in|ex)trinsics?|calib(?:ration)?|cam(?:era)?s?"
     "|(?:point_?)?clouds?|rewards?|returns?|labels?|embeddings?|features?|weights?|ids?|counts?"
@@ -86,8 +85,7 @@ _ROLES = {
 
 def rate_name(name: str) -> str:
     """Recognises a derivative, velocity to jerk, or an effort by its name; "" for others."""
-    # the last part of a path that says anything counts: velocity/elbow, but obs/velocity/pos is a
-    # position
+    # the last part of a path that says anything counts: obs/velocity/pos is a position
     for part in reversed(name.lower().split("/")):
         rate = next((rate for rate, words in _RATES.items() if re.search(words, part)), "")
         if rate or re.search(_POSITIONS, part):
