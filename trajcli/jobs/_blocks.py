@@ -10,11 +10,10 @@ from typing import TypeAlias
 import numpy as np
 
 from trajcli.commands import Commands
-from trajcli.errors import Fault, InputError, Report, raise_if_any
+from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.catalogue import Values
 from trajcli.files.recording import Recording
 from trajcli.inputs import Inputs, shape_faults, value_faults
-from trajcli.jobs.request import Request
 from trajcli.modes import Mode
 
 MOST_FAULTS = 5
@@ -25,16 +24,10 @@ LeftOut: TypeAlias = tuple[str, Sequence[Fault]]
 
 @dataclass(frozen=True)
 class Batch:
-    """Trajectories of one length, and the inputs that they are computed from.
-
-    Attributes:
-        recording: the trajectories.
-        inputs: their inputs; large arrays lie in the files.
-        commands: how actions in the files become those of the mode.
-    """
+    """Trajectories of one length, and the inputs that they are computed from."""
 
     recording: Recording
-    inputs: Inputs
+    inputs: Inputs  # large arrays lie in the files
     commands: Commands
 
     def shape_faults(self, steps: bool) -> list[Fault]:
@@ -59,22 +52,17 @@ class Batch:
             names |= dict.fromkeys(("dt", "times"), str(clock.where))
         inputs = self.inputs.block(actions, begin, end, begin - number, names)
         # faults count rows as the file does, also behind rows that were left out
-        rows = (
-            self.inputs.row_numbers if self.inputs.rates else self.recording.part(begin).row_numbers
-        )
+        rows = (self.inputs if self.inputs.rates else self.recording.part(begin)).row_numbers
         return self.commands.mode_inputs(replace(inputs, row_numbers=rows))
 
     def check_values(self, begin: int, inputs: Inputs) -> None:
         """Raises InputError for the values of a block that begins at trajectory ``begin``."""
         faults, end = value_faults(inputs, inputs.allow_nonfinite), begin + len(inputs.actions)
-        parts, numbers = (
-            self.recording.part_indices[begin:end],
-            self.recording.group_indices[begin:end],
-        )
+        parts = self.recording.part_indices[begin:end]
         if faults and (
             (parts != parts[:1]).any()
             or self.recording.part(begin).file.members
-            or (np.diff(numbers) != 1).any()
+            or (np.diff(self.recording.group_indices[begin:end]) != 1).any()
             or self.recording.part(begin).row_numbers is not None
         ):
             # numbers in the block and in the files differ by more than a constant: one trajectory
@@ -85,23 +73,6 @@ class Batch:
         raise_if_any(faults)
 
 
-def make_batches(
-    recording: Recording, mode: Mode, commands: Commands, request: Request
-) -> list[Batch]:
-    """Groups trajectories by length, the shortest first, with the inputs of each group.
-
-    Raises InputError where the inputs of several files do not fit together.
-    """
-    allowed = request.allow_nonfinite
-    report, batches = Report(), list[Batch]()
-    for part in recording.split_by_length():
-        with report.faults():
-            inputs = replace(make_inputs(part, mode, request.recorded), allow_nonfinite=allowed)
-            batches.append(Batch(part, inputs, commands))
-    report.raise_faults()
-    return batches
-
-
 def has_recorded_rates(recording: Recording, mode: Mode) -> bool:
     """Tells rates that were recorded with a time stamp each from actions of one step each."""
     clock, rows = recording.clock, recording.as_stored.shape[1]  # padding included
@@ -110,16 +81,12 @@ def has_recorded_rates(recording: Recording, mode: Mode) -> bool:
 
 
 def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
-    """Makes the inputs of trajectories of one length; actions stay in the files.
-
-    recorded: they are recorded positions, the first row of which is at time 0. Raises InputError
-    where several files have different numbers of steps.
-    """
+    """Makes the inputs of trajectories of one length; actions stay in the files."""
     rates = mode.is_linear and not recorded and has_recorded_rates(recording, mode)
     clock = recording.clock
     assert clock is not None  # it was required when the recordings were read
-    # T recorded rows have T - 1 steps between them; T actions take T steps. A recording may state
-    # T steps, of which the last leads nowhere
+    # T recorded rows, the first at time 0, have T - 1 steps between them; T actions take T steps. A
+    # recording may state T steps, of which the last leads nowhere
     intervals = recording.rows - (recorded or rates)
     if clock.contradiction is not None:
         for part, _ in recording.split_by_group():
@@ -143,6 +110,7 @@ def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
 
     start, goal, actions = recording.start, recording.goal, recording.input
     names = {"actions": str(actions.where), "dt": str(clock.where), "times": str(clock.where)}
+    names = {**names, **start.names, **goal.names}
     inputs = Inputs(
         mode=mode,
         actions=actions,
@@ -153,7 +121,7 @@ def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
         start_index=start.index,
         goal_index=goal.index,
         recorded=recorded,
-        names={**names, **start.names, **goal.names},
+        names=names,
         row_numbers=recording.row_numbers,
     )
     batch, rows, dofs = actions.shape

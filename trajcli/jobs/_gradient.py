@@ -1,7 +1,6 @@
 """Computes gradients in a run: by the actions, start, goal and steps of every trajectory, in SI.
 
-Every trajectory has gradients of its own, whatever it shares with others: the gradient of a shared
-start state or dt is the sum over the trajectories that use it.
+The gradient of a shared start state or dt is the sum over the trajectories that use it.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ class Gradient:
     """
 
     def __init__(self, request: Request, files: Files, batches: Sequence[Batch]) -> None:
-        """Raises UsageError for options that say nothing, or contradict each other; InputError for
-        upstream gradients of another shape than the run has, or none."""
         if request.grad is None and request.cost is None:
             what, where = "nothing to differentiate", "--grad-factor"
             hint = "--grad FILE[:GROUP] or --cost EXPRESSION says what is differentiated"
@@ -67,7 +64,7 @@ class Gradient:
                     expected=f"upstream gradients named like the outputs: {names}",
                     found=candidates(file.names()[:200], file.get),
                 )
-        self.cost = {} if request.cost is None else parse_cost(request.cost)
+        self.cost = {} if request.cost is None else _parse_cost(request.cost)
         # arrays of gradients [B, H, D] have one H for all
         if len(batches) > 1:
             what, found = "gradients of trajectories of unequal length", str(len(batches))
@@ -82,34 +79,30 @@ class Gradient:
             if stored.shape != shape
         )
 
-    def variables(self, inputs: Inputs, dtype: str) -> list[Variable]:
-        """Describes grad/actions [B, H, D], grad/start_position [B, D], …, grad/dt [B, 1 or H] (by
-        the steps between time stamps, where there are stamps), and cost [B]."""
-        states = {"start": inputs.start, "goal": inputs.goal}
+    def variables(self, inputs: Inputs, dtype: str) -> tuple[list[Variable], dict[str, int]]:
+        """Describes grad/actions [B, H, D], grad/start_position [B, D], …, grad/dt [B, 1 or H] and
+        cost [B], with the sizes of the dimensions that only gradients have."""
         dims: dict[str, tuple[str, ...]] = {"actions": ("trajectory", "action", "dof")}
-        for role, state in states.items():
+        for role, state in (("start", inputs.start), ("goal", inputs.goal)):
             dims |= {f"{role}_{part}": ("trajectory", "dof") for part in state}
         if inputs.rates:  # the first recorded rate is part of the start, but counts as an action
-            del dims[_first_action(inputs)]
+            del dims[f"start_{QUANTITIES[inputs.mode.action_order]}"]
         variables = [Variable(f"grad/{n}", axes, np.dtype(dtype)) for n, axes in dims.items()]
-        (axis,) = _step_size(inputs)
+        # T stamps have T - 1 steps between them
+        steps = inputs.dt if inputs.times is None else inputs.times  # what is large lies in a file
+        assert steps is not None
+        count = int((1, *steps.shape)[-1]) - (inputs.times is not None)
+        axis = "one" if count == 1 else "step"
         # dt is shared by many rows, so its gradient is float64 whatever the type of the outputs
         variables.append(Variable("grad/dt", ("trajectory", axis), np.dtype("f8")))
         if self.cost:
             variables.append(Variable("cost", ("trajectory",), np.dtype("f8")))
-        return variables
-
-    def sizes(self, inputs: Inputs) -> dict[str, int]:
-        """Computes the sizes of the dimensions that only gradients have."""
-        return {"action": int(inputs.actions.shape[1]) + inputs.rates, **_step_size(inputs)}
+        return variables, {"action": int(inputs.actions.shape[1]) + inputs.rates, axis: count}
 
     def compute(
         self, inputs: Inputs, commands: Commands, numbers: Any, choice: Choice, dtype: str
     ) -> dict[str, Any]:
-        """Computes a block forward and back; returns outputs and gradients by name.
-
-        numbers: which trajectories of the run these are [b].
-        """
+        """Computes trajectories ``numbers`` [b] forward and back: outputs and gradients by name."""
 
         def upstream(outputs: Mapping[str, Any]) -> dict[str, Any]:
             if self.cost:  # d/dx of w · Σ x² is 2 w x
@@ -128,18 +121,14 @@ class Gradient:
             sums = {name: x.reshape(count, rows * dofs).sum(1) for name, x in squares.items()}
             arrays["cost"] = sum(weight * sums[name] for name, weight in self.cost.items())
         if inputs.rates:  # the first recorded rate was moved from the actions to the start
-            first = grads.pop(_first_action(inputs))
+            first = grads.pop(f"start_{QUANTITIES[inputs.mode.action_order]}")
             grads["actions"] = np.concatenate([first[:, None], grads["actions"]], 1)
         # d(factor · cost)/dx
         return arrays | {f"grad/{name}": self.factor * grad for name, grad in grads.items()}
 
 
-def parse_cost(text: str) -> dict[str, float]:
-    """Reads ``velocity + 0.1*jerk`` as {"velocity": 1.0, "jerk": 0.1}.
-
-    The cost of a trajectory is Σ weight · Σ x², over its rows and dofs. Raises UsageError for an
-    empty cost, an unknown quantity, one that comes twice, or anything but NUMBER*NAME terms.
-    """
+def _parse_cost(text: str) -> dict[str, float]:
+    """Reads ``velocity + 0.1*jerk`` as {"velocity": 1.0, "jerk": 0.1}: Σ weight · Σ x²."""
     weights: dict[str, float] = {}
     faults = []
     expected = "terms NAME or NUMBER*NAME joined by +, of " + ", ".join(QUANTITIES)
@@ -158,17 +147,3 @@ def parse_cost(text: str) -> dict[str, float]:
             weights[name] = weight[0]
     raise_if_any(faults, UsageError)
     return weights
-
-
-def _first_action(inputs: Inputs) -> str:
-    """Names the part of the start state that is the first of recorded rates."""
-    return f"start_{QUANTITIES[inputs.mode.action_order]}"
-
-
-def _step_size(inputs: Inputs) -> dict[str, int]:
-    """Names the dimension of the steps of a trajectory, with its size."""
-    # T stamps have T - 1 steps between them
-    steps = inputs.dt if inputs.times is None else inputs.times  # what is large lies in a file
-    assert steps is not None
-    count = int((1, *steps.shape)[-1]) - (inputs.times is not None)
-    return {"one" if count == 1 else "step": count}

@@ -64,11 +64,11 @@ def integrate_orientations(
         )  # fmt: skip
     turns = pick(inputs.actions, quaternions=True)
     # orientations follow the start; turns are composed with it
-    if kind is None:
+    if kind is not None:
+        rows = compose(turns, first, kind=kind, frame=frame)
+    else:
         first = np.broadcast_to(first, (len(turns), *first.shape[1:]))[:, None]
         rows = np.concatenate([first, turns], 1)
-    else:
-        rows = compose(turns, first, kind=kind, frame=frame)
     return differentiate(rows, dt=steps, method="backward", frame=frame, allow_nonfinite=lenient)
 
 
@@ -79,10 +79,7 @@ def read_orientations(
     report: Report,
     allow_nonfinite: bool = False,
 ) -> Any:
-    """Reads quaternions [b, T, 4] or [b, T, R, 4] from the dofs [b, T, D] that are rotations.
-
-    locate: names the place of the k-th trajectory, for errors and for the note on norms.
-    """
+    """Reads quaternions [b, T, 4] or [b, T, R, 4] from the dofs [b, T, D] that are rotations."""
     from trajcli.rotations.quaternions import to_quaternions
 
     columns = [(values[..., list(rotation.dofs)], rotation.form) for rotation in rotations]

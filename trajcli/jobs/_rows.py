@@ -1,7 +1,4 @@
-"""Reads and writes the trajectories that ``resample``, ``retime`` and ``fit`` change.
-
-Trajectories of one length are read, computed and written in blocks, as arrays [b, T, D].
-"""
+"""Reads and writes the trajectories that ``resample``, ``retime`` and ``fit`` change."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from trajcli.curves.resampling import stamp_rounding
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.atomic_output import refuse_input
 from trajcli.files.catalogue import load_array
-from trajcli.files.clock import Clock
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.outputs import Span, Variable, describe_output, row_variable
 from trajcli.files.quantities import QUANTITIES, derive_unit, sources_text
@@ -48,11 +44,8 @@ def read_trajectories(
 ) -> Recording:  # fmt: skip
     """Reads the trajectories of a request, with their times.
 
-    actions: take the actions of a group that holds actions and other arrays. least: the rows that a
-    segment between gaps needs. rotations: whether the command computes with rotations. paths:
-    whether it takes trajectories of which none has times.
-
-    Raises InputError for files without trajectories, or without times.
+    actions: prefer the actions of a group to its other arrays. least: the rows that a segment
+    between gaps needs. rotations: the command computes with rotations. paths: it needs no times.
     """
     everything, report = read_recordings(files, request.sources), files.report
     recordings = choose_recordings(everything, actions)
@@ -61,10 +54,10 @@ def read_trajectories(
     if not any(all(name in x.arrays for x in recordings) for name in usable[0].arrays):
         found = "; ".join(", ".join(recording.arrays) for recording in recordings[:3])
         raise InputError("inputs that have nothing in common", where="SOURCE", found=found)
-    for recording in recordings:
-        if 0 in recording.shape:
-            where, found = recording.where, str(recording.shape)
-            raise InputError("an empty array", where=where, expected="B, T, D >= 1", found=found)
+    for x in recordings:
+        if 0 in x.shape:
+            what, expected, found = "an empty array", "B, T, D >= 1", str(x.shape)
+            raise InputError(what, where=x.where, expected=expected, found=found)
     # shapes are compared first, as the number of times is checked against them
     require_alike(recordings)
     refuse_control_points(recordings)
@@ -91,10 +84,7 @@ def read_trajectories(
 def find_computable(
     request: SourceRequest, recording: Recording, acting: bool = False
 ) -> tuple[Integers, list[Fault]]:
-    """Finds the indices of the trajectories to compute, and the faults of those left out.
-
-    acting: see :func:`read_row_times`. Raises InputError where none can be computed.
-    """
+    """Finds the indices of the trajectories to compute, and the faults of those left out."""
     # without --skip-bad, values are read once, as they are computed; with it all are read before,
     # to leave out trajectories with values that are not finite or times that do not increase
     if not request.skip_bad:
@@ -131,11 +121,8 @@ def read_finite_rows(block: Recording, name: str, allow_nonfinite: bool = False)
 def read_row_times(block: Recording, acting: bool = False) -> tuple[Floats, float]:
     """Reads times of rows from 0 on, and how far rounding of stored stamps may move them.
 
-    Times are [b, T], or [1, T] where all trajectories share them; for paths without times, the
-    numbers of the rows. acting: read T + 1 times of actions, from the beginning of the first step
-    to the end of the last, where files state them.
-
-    Raises InputError for times that do not increase.
+    Times are [b, T], or [1, T] where all share them; for paths, the numbers of the rows. acting:
+    T + 1 times of actions, from the begin of the first step to the end of the last, where stated.
     """
     clock, rows = block.clock, block.rows
     if clock is None:
@@ -145,11 +132,7 @@ def read_row_times(block: Recording, acting: bool = False) -> tuple[Floats, floa
         return clock.step * np.arange(float(rows + acting))[None], 0.0
     for part, _ in block.split_by_group() if clock.faults() else ():
         raise_if_any(part.clock.faults() if part.clock else ())
-
-    def count_from_first(clock: Clock) -> Floats:
-        return (clock.fit_shape(clock.batch, rows + 1) if acting else clock).row_times()
-
-    times = block.lines(count_from_first)
+    times = block.lines(lambda x: (x.fit_shape(x.batch, rows + 1) if acting else x).row_times())
     rounding = 0.0
     if clock.stamped:  # float32 stamps are far from exact after some hours
         stamps = np.nan_to_num(load_array(clock.values))
@@ -168,13 +151,13 @@ def describe_arrays(recording: Recording, names: Sequence[str] = ()) -> Iterator
 
 
 def describe_control_points(unit: str | None, roles: Sequence[str]) -> Iterator[Variable]:
-    """Describes what ``integrate --mode bspline`` reads: control points, dt and the states of these
-    roles. unit: of the positions, where it is known."""
+    """Describes what ``integrate --mode bspline`` reads: control points with the ``unit`` of their
+    positions, dt and the states of these roles."""
     labels = {"long_name": "control points", **({"units": unit} if unit else {})}
-    spacing = {"long_name": "knot spacing / steps", "units": "s"}
     kind = np.dtype("f8")
     yield Variable("actions", ("trajectory", "point", "dof"), kind, labels)
-    yield Variable("dt", ("trajectory", "each"), kind, spacing)
+    labels = {"long_name": "knot spacing / steps", "units": "s"}
+    yield Variable("dt", ("trajectory", "each"), kind, labels)
     for role in roles:
         for part in QUANTITIES:
             labels = {"units": derive_unit(part, unit)} if unit else {}
@@ -195,10 +178,9 @@ def write_trajectories(
 ) -> dict[str, Any]:
     """Computes and writes all trajectories; returns the part of the result that commands share.
 
-    counts: the rows that each trajectory has when it is computed [n]. attributes: of the output;
-    places among them become relative to OUT. left_out: the faults of what is not computed. sizes:
-    of dimensions other than ``dof``. has_names: trajectories have names also where all are of one
-    length, as trajectories of other shards may have another.
+    counts: the rows of each trajectory in OUT [n]. attributes: places become relative to OUT.
+    sizes: of dimensions other than ``dof``. has_names: name trajectories also where all are of one
+    length, as those of other shards may have another.
     """
     refuse_input(request.out, files.paths())
     files.sources.watch(files.paths())

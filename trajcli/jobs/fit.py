@@ -44,10 +44,7 @@ class FitRequest(SourceRequest):
 
 
 def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]:
-    """Reads, fits and writes trajectories; returns the result as plain values.
-
-    Raises TrajcliError with every fault that was found. OUT is then what it was before.
-    """
+    """Reads, fits and writes trajectories; returns the result as plain values."""
     refuse_output(request.out, request.overwrite)
     if (request.knots is None) == (request.error is None) or request.steps < 0:
         found = f"{request.knots} and {request.error}, steps {request.steps}"
@@ -77,14 +74,13 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
             positions = read_finite_rows(block.recording, name)
             ends: dict[str, State | None] = {}  # None where the end is fitted, too
             for role, (_, row) in _ENDS.items():
-                text = getattr(request, role)
+                ends[role] = None
                 if role in states:
                     ends[role] = State(**states[role].load(indices[block.indices]))
-                else:
+                elif (text := getattr(request, role)) is not None:
                     # at rest, velocity, acceleration and jerk are 0
                     rest = np.zeros((1, dofs)) if text == "rest" else None
-                    state = State(positions[:, row], rest, rest, rest)
-                    ends[role] = None if text is None else state
+                    ends[role] = State(positions[:, row], rest, rest, rest)
             return fit(positions, times=read_row_times(block.recording)[0], knots=intervals,
                        degree=request.degree, start=ends["start"], goal=ends["goal"])  # fmt: skip
 
@@ -111,11 +107,10 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
                 values |= {f"{role}/{part}": rows for part, rows in state.parts().items()}
             yield 0, values
 
-        points = intervals - request.degree - 1
-        counts = np.full(len(lengths), points)
+        counts = np.full(len(lengths), intervals - request.degree - 1)
         variables = [*describe_control_points(recording.unit(name), [*_ENDS])]
         stated = {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal"}
-        sizes = {"point": points, "each": 1}
+        sizes = {"point": int(counts[0]), "each": 1}
         result = write_trajectories(
             request, files, recording, counts, variables, compute, stated, left_out, sizes
         )

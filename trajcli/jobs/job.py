@@ -38,7 +38,6 @@ class Block(Span):
 
     @cached_property
     def recording(self) -> Recording:
-        """The trajectories of the block."""
         return self.group_recording.take(slice(self.begin, self.end))
 
     @property
@@ -52,17 +51,9 @@ S = TypeVar("S", bound=Span)
 
 @dataclass(frozen=True)
 class Job(Generic[S]):
-    """What a command computes and writes.
+    """What a command computes and writes: all trajectories, in blocks of one length."""
 
-    Attributes:
-        out: the file that is written, or with which the results are compared.
-        description: of the output.
-        blocks: all trajectories, length by length, as many at once as is sensible.
-        compute: returns the variables of a block.
-        device: where it computes, if not on the CPU; its memory may be short.
-    """
-
-    out: Path
+    out: Path  # written, or compared with the results
     description: Description
     blocks: Iterable[S]
     compute: Callable[[S], Results]
@@ -70,13 +61,10 @@ class Job(Generic[S]):
 
 
 def write_blocks(job: Job[S], write: Callable[[Span, Arrays, int], object], report: Report) -> None:
-    """Computes all blocks of a job and writes them.
+    """Computes all blocks of a job and writes their arrays, with the number of their first row.
 
-    ``write`` is called with the arrays of a block, and the number of their first row. Where a
-    device has no room for a block, it and all later ones are halved, and a note says so.
-
-    Raises Stopped for a signal between two blocks, or a device that is lost; UsageError where there
-    is no room for a single trajectory.
+    Where a device has no room for a block, it and all later ones are halved, and a note says so.
+    Raises Stopped for a signal between two blocks, or for a lost device.
     """
     # most: the largest block that fits on the device, once one has not
     done, most, total = 0, 0, job.description.sizes["trajectory"]
@@ -115,11 +103,9 @@ def write_blocks(job: Job[S], write: Callable[[Span, Arrays, int], object], repo
 
 
 def make_blocks(recording: Recording, rows: Integers) -> Iterator[Block]:
-    """Divides trajectories that have ``rows`` [B] each when they are computed into blocks.
-
-    Trajectories with equally many rows are a group of the output, the fewest first.
-    """
-    # a job may change how many rows there are, so that recorded lengths do not tell the groups
+    """Divides trajectories that have ``rows`` [B] each when they are computed into blocks."""
+    # Trajectories with equally many rows are a group of the output, the fewest first. A job may
+    # change how many there are, so that recorded lengths do not tell the groups.
     for group, count in enumerate(sorted({*rows.tolist()})):
         numbers = np.flatnonzero(rows == count)
         group_recording = recording.take(numbers)
@@ -136,10 +122,7 @@ def make_blocks(recording: Recording, rows: Integers) -> Iterator[Block]:
 def find_faults(
     spans: Iterable[Span], check: Callable[[Span], object]
 ) -> dict[Span, Sequence[Fault]]:
-    """Finds the trajectories for which ``check`` raises InputError, each alone, and their faults.
-
-    ``check`` is called with trajectories that are read at once and, where it fails, with each.
-    """
+    """Finds the single trajectories for which ``check`` raises InputError, and their faults."""
     bad: dict[Span, Sequence[Fault]] = {}
     for span in spans:
         try:

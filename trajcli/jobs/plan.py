@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -39,7 +40,7 @@ from trajcli.files.recording import Recording
 from trajcli.files.source import Place, first_and_more
 from trajcli.files.writing import refuse_form, refuse_output
 from trajcli.inputs import value_faults
-from trajcli.jobs._blocks import MOST_FAULTS, Batch, LeftOut, make_batches
+from trajcli.jobs._blocks import MOST_FAULTS, Batch, LeftOut, make_inputs
 from trajcli.jobs._gradient import Gradient
 from trajcli.jobs.job import find_faults
 from trajcli.jobs.request import Request
@@ -80,10 +81,7 @@ class Plan:
     """
 
     def __init__(self, request: Request, files: Files) -> None:
-        """Looks up and checks everything that a request names; computes and writes nothing.
-
-        Raises TrajcliError with every fault that can be found without reading all values.
-        """
+        """Looks up and checks everything that a request names; computes and writes nothing."""
         self.request, report = request, files.report
         shard, files_of_shard = request.shard, request.files_of_shard()
         resolved, batches = self._look_up(files, files_of_shard or request.sources)
@@ -162,9 +160,14 @@ class Plan:
         return resolved, batches
 
     def _make_batches(self, resolved: Resolved, recording: Recording) -> list[Batch]:
-        """Groups trajectories by length; raises InputError for shapes that do not fit."""
-        request = self.request
-        batches = make_batches(recording, resolved.mode, resolved.commands, request)
+        """Groups trajectories by length, the shortest first, with their inputs; checks shapes."""
+        request, grouping, batches = self.request, Report(), list[Batch]()
+        for part in recording.split_by_length():
+            with grouping.faults():
+                inputs = make_inputs(part, resolved.mode, request.recorded)
+                inputs = replace(inputs, allow_nonfinite=request.allow_nonfinite)
+                batches.append(Batch(part, inputs, resolved.commands))
+        grouping.raise_faults()
         raise_if_any(f for batch in batches for f in batch.shape_faults(not request.skip_bad))
         return batches
 
@@ -233,15 +236,10 @@ class Plan:
         quantities, sizes = self.quantities if others else (), {"dof": len(others)}
         variables = [row_variable(n, self.dtype, unit and derive_unit(n, unit)) for n in quantities]
         if rotations:
-            frame = request.rotation_frame
-            turned, turned_sizes, turned_attributes = describe_rotations(
-                rotations, self.quantities, self.dtype, frame
+            turned, more_sizes, attributes = describe_rotations(
+                rotations, self.quantities, self.dtype, request.rotation_frame
             )
-            variables, sizes, about = (
-                variables + turned,
-                sizes | turned_sizes,
-                about | turned_attributes,
-            )
+            variables, sizes, about = variables + turned, sizes | more_sizes, about | attributes
             if self.mode.result_names:
                 axes = ("trajectory", *["rotation"] * (len(rotations) > 1), "axis")
                 for name, labels in ANGULAR_SMOOTHING.items():
@@ -255,31 +253,26 @@ class Plan:
             variables.append(Variable("start_index", ("trajectory",), kind, label, values))
         variables += self.smoothing_variables
         if self.gradient is not None:
-            inputs = self.batches[-1].inputs
-            sizes |= self.gradient.sizes(inputs)
-            variables += self.gradient.variables(inputs, self.dtype)
+            grads, more_sizes = self.gradient.variables(self.batches[-1].inputs, self.dtype)
+            variables, sizes = variables + grads, sizes | more_sizes
 
         # paths in an output are relative to its folder, so that both can be moved together
-        folder = request.folder
         sources = {
-            n: [x.relative_text(folder) for x in places] for n, places in self.sources.items()
+            n: [x.relative_text(request.folder) for x in xs] for n, xs in self.sources.items()
         }
         if request.shard is not None:
             about["shard"] = str(request.shard)
         texts = {name: sources_text(name, seen) for name, seen in sources.items()}
-        written = request.attributes(texts, self.left_out)
+        about |= self.commands.options() | request.attributes(texts, self.left_out)
         # trajectories that have names in the input keep them, as groups or as labels
-        titles = request.source_paths()
+        titles, numbers = request.source_paths(), recording.numbers
         named = len(recording.members) > 1 or len(titles) > 1 or request.max_gap is not None
         named = named or recording.member is not None or recording.unequal
         description = describe_output(
-            {
-                batch.inputs.rows: np.searchsorted(recording.numbers, batch.recording.numbers)
-                for batch in self.batches
-            },
+            {x.inputs.rows: np.searchsorted(numbers, x.recording.numbers) for x in self.batches},
             sizes,
             variables,
-            {**about, **self.commands.options(), **written},
+            about,
             names=recording.output_names(titles) if named else None,
             joint_names=names and [names[dof] for dof in others],
         )
@@ -351,8 +344,7 @@ class Plan:
 
 
 def _find_bad(batches: Sequence[Batch]) -> Mapping[int, LeftOut]:
-    """Reads all values to find the trajectories, by number, with values that are not finite or
-    steps that are not positive. Raises InputError where all trajectories are bad."""
+    """Reads all values to find the trajectories, by number, with bad values or steps."""
 
     def spans() -> Iterator[Span]:
         for group, batch in enumerate(batches):
@@ -380,11 +372,8 @@ def _find_bad(batches: Sequence[Batch]) -> Mapping[int, LeftOut]:
 def describe_rotations(
     rotations: Sequence[RotationDofs], quantities: Sequence[str], dtype: str, frame: str
 ) -> tuple[list[Variable], dict[str, int], dict[str, Any]]:
-    """Describes orientations [trajectory, row, (rotation,) 4] and angular rates [..., 3] for the
-    quantities that are written: orientation with position, angular_velocity with velocity, …
-
-    Returns their variables, the sizes of their dimensions, and the attributes of their output.
-    """
+    """Describes orientations [trajectory, row, (rotation,) 4] and angular rates [..., 3] of the
+    ``quantities``: their variables, the sizes of their dimensions, and attributes of the output."""
     several, variables = len(rotations) > 1, list[Variable]()
     for order, (name, quantity) in enumerate(zip(ROTATIONS, QUANTITIES, strict=True)):
         if quantity in quantities:

@@ -33,17 +33,14 @@ StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
 _SUMS = 1e-9
 
 
-def _read_request(file: Catalogue) -> Request:
-    """Reads the recorded request of an output; raises InputError for a file without one."""
+def _plan_again(file: Catalogue, files: Files, request: Request | None = None) -> Plan:
+    """Plans the recorded request of an output, or another, on the CPU; nothing will be written."""
     try:
-        return Request.from_json(str(file.attributes().get("request", "")), file.path.parent)
+        text = str(file.attributes().get("request", ""))
+        request = request or Request.from_json(text, file.path.parent)
     except (ValueError, RecursionError):
         expected = "an output of integrate or differentiate, with its command"
         raise InputError("no recorded command", where=file.path, expected=expected) from None
-
-
-def _plan_again(request: Request, files: Files) -> Plan:
-    """Plans a request on the CPU; nothing will be written."""
     out = Path(tempfile.gettempdir()) / "trajcli-again.h5"
     again = replace(request, out=out, overwrite=True, device="cpu")
     return Plan(again, files.with_reading(again))
@@ -66,31 +63,6 @@ class Comparison:
     beyond: int = 0
     excess: float = 0.0
     at: tuple[int, ...] = ()
-
-    def add_entries(
-        self, stored: Array, computed: Array, numbers: Array, allowed: Array | float
-    ) -> None:
-        """Adds stored and computed entries [n, ...] of trajectories by number [n].
-
-        allowed: how far rounding may move them apart.
-        """
-        if stored.shape != computed.shape:
-            self.values, self.differing, self.beyond = computed.size, computed.size, computed.size
-            self.excess = np.inf
-            return
-        self.values += computed.size
-        differs = (stored != computed) & ~(np.isnan(stored) & np.isnan(computed))
-        # infinite values differ by NaN, and allowed may be 0: both count as any excess
-        with np.errstate(all="ignore"):
-            off = np.abs(stored.astype(np.float64) - computed)
-            excess = np.where(differs, off / allowed, 0.0)
-        excess[differs & ~np.isfinite(excess)] = np.inf
-        self.differing += int(differs.sum())
-        self.beyond += int((excess > 1.0).sum())
-        worst = np.unravel_index(int(excess.argmax()), excess.shape)
-        if excess[worst] > self.excess:
-            self.excess = float(excess[worst])
-            self.at = (int(numbers[worst[0]]), *map(int, worst[1:]))
 
 
 class StoredOutput:
@@ -125,16 +97,30 @@ class StoredOutput:
                     continue
                 computed = np.concatenate(self._pieces.pop(name), 1)
             stored, numbers = self._read(name, span.begin, len(computed), span.group)
-            same = np.array_equal(stored, computed)
+            same, result = np.array_equal(stored, computed), self.compared[name]
             allowed = 0.0 if same else self._rounding(name, span.begin, computed, span.group)
-            self.compared[name].add_entries(stored, computed, numbers, allowed)
+            if stored.shape != computed.shape:
+                result.values = result.differing = result.beyond = computed.size
+                result.excess = np.inf
+                continue
+            differs = (stored != computed) & ~(np.isnan(stored) & np.isnan(computed))
+            # infinite values differ by NaN, and allowed may be 0: both count as any excess
+            with np.errstate(all="ignore"):
+                off = np.abs(stored.astype(np.float64) - computed)
+                excess = np.where(differs, off / allowed, 0.0)
+            excess[differs & ~np.isfinite(excess)] = np.inf
+            result.values += computed.size
+            result.differing += int(differs.sum())
+            result.beyond += int((excess > 1.0).sum())
+            worst = np.unravel_index(int(excess.argmax()), excess.shape)
+            if excess[worst] > result.excess:
+                result.excess = float(excess[worst])
+                result.at = (int(numbers[worst[0]]), *map(int, worst[1:]))
 
     def _rounding(self, name: str, begin: int, computed: Array, group: int) -> Array:
-        """Computes how far two backends may differ in each value.
-
-        Kernels promise a relative error in the largest value along a trajectory and dof. A value
-        that is a difference of lower derivatives over dt also inherits their error over dt.
-        """
+        """Computes how far two backends may differ in each value."""
+        # Kernels promise a relative error in the largest value along a trajectory and dof. A value
+        # that is a difference of lower derivatives over dt also inherits their error over dt.
         unit = np.spacing(np.abs(computed))
         copied = self._mode.copies_actions and name == QUANTITIES[self._order]
         if copied or name == "time":
@@ -165,21 +151,17 @@ class StoredOutput:
             stored = self._file.require(name).read_rows(begin, end)
             return np.atleast_1d(stored), np.arange(begin, end)
         part = self.description.groups[group]
-        numbers = np.asarray(part.numbers)[begin:end]
-        names = part.names[begin:end]
-        return np.stack([self._file.require(f"{n}/{name}").read() for n in names]), numbers
+        stacked = [self._file.require(f"{n}/{name}").read() for n in part.names[begin:end]]
+        return np.stack(stacked), np.asarray(part.numbers)[begin:end]
 
 
 def recompute(
     path: Path, allow_external: bool = False, report: Report | None = None
 ) -> list[Comparison]:
-    """Compares every variable of an output with what its recorded request gives.
-
-    Writes nothing. Raises InputError for a file without a request, or without its sources.
-    """
+    """Compares every variable of an output with what its recorded request gives."""
     with Files(Reading(allow_external=allow_external), report=report) as files:
         file = files.open(path)
-        plan = _plan_again(_read_request(file), files)
+        plan = _plan_again(file, files)
         output = StoredOutput(file, plan)
         job = replace(Integration(plan).job(), out=path)
         write_blocks(job, output.write, files.report)
@@ -193,11 +175,9 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
         file = files.open(path)
         # the fastest timing keeps the actions and states that make its rows
         fastest = file.attributes().get("method") == "fastest"
-        request = Request([str(path)], path) if fastest else _read_request(file)
-        plan = _plan_again(request, files)
+        plan = _plan_again(file, files, Request([str(path)], path) if fastest else None)
     except TrajcliError as error:
-        fault = error.faults[0]
-        return f"{fault.where}: {fault.what}"
+        return f"{error.faults[0].where}: {error.faults[0].what}"
     recording = plan.recording
     names = recording.output_names(plan.request.source_paths())
     index_by_name = dict(zip(names, range(len(recording)), strict=True))

@@ -41,9 +41,8 @@ class Shard:
     count: int
 
     def share(self, count: int) -> tuple[int, int]:
-        """Computes the first of its trajectories, of ``count``, and the one after the last; they
-        are equal where there are fewer trajectories than shards."""
-        # ⌊kB/N⌋ to ⌊(k+1)B/N⌋: shares differ by one trajectory at most
+        """Computes the first of its trajectories, of ``count``, and the one after the last."""
+        # ⌊kB/N⌋ to ⌊(k+1)B/N⌋: shares differ by one trajectory at most, and may be empty
         return self.index * count // self.count, (self.index + 1) * count // self.count
 
     def __str__(self) -> str:
@@ -69,12 +68,9 @@ class SourceRequest(Reading, Repair):
         return parts_folder(self.out) / f"{self.shard.index:05}-of-{self.shard.count:05}.h5"
 
     def to_json(self) -> str:
-        """Writes everything that shapes the result as one JSON text.
-
-        Paths are relative to OUT's folder, and a pattern is replaced by the files that it matches.
-        Bytes that are no text are escaped. Commands other than integrate are named.
-        """
-        # defaults are left out, so that options of later versions change no stored request
+        """Writes everything that shapes the result as one JSON text."""
+        # Paths are relative to OUT's folder, and patterns are replaced by the files that they
+        # match. Defaults are left out, so that options of later versions change no stored request.
         folder, defaults = self.folder, vars(type(self)([], Path()))
         chosen = {
             name: relative_path(str(value), folder) if isinstance(value, Path) else value
@@ -96,8 +92,7 @@ class SourceRequest(Reading, Repair):
         return os.path.realpath(self.out.parent)
 
     def attributes(self, stated: Mapping[str, Any], left_out: Sequence[Any]) -> dict[str, Any]:
-        """Collects the attributes of an output: ``stated`` ones, with the paths of places relative
-        to the folder of OUT, the version of trajcli, and the request."""
+        """Collects the attributes of an output: ``stated`` ones, version, and request."""
         # without --skip-bad, a request that left nothing out gives the same
         request = self if left_out else replace(self, skip_bad=False)
         seen = {
@@ -109,10 +104,7 @@ class SourceRequest(Reading, Repair):
 
 @dataclass(frozen=True)
 class Request(SourceRequest):
-    """The options of an integrate run, as typed.
-
-    mode: None takes what the file states, else acceleration. dtype: None takes the input's.
-    """
+    """The options of an integrate run, as typed."""
 
     absolute: str | None = None
     actions: str | None = None
@@ -136,11 +128,7 @@ class Request(SourceRequest):
 
     @staticmethod
     def from_json(text: str, folder: Path) -> Request:
-        """Reads the request of an output in this folder.
-
-        Raises ValueError for a text that is no request, and for a pattern: a file must not make
-        trajcli search folders.
-        """
+        """Reads the request of an output in this folder; raises ValueError for any other text."""
         values = json.loads(text)
         # half of a surrogate pair cannot be part of a path: UnicodeEncodeError is a ValueError
         os.fsencode(json.dumps(values, ensure_ascii=False))
@@ -162,7 +150,7 @@ class Request(SourceRequest):
             if not valid:
                 raise ValueError("not a request of this version")
         moved = _move_paths(values, lambda text: os.path.join(folder, text))
-        # stored requests name every file
+        # stored requests name every file: one must not make trajcli search folders
         states = (moved.get(role) or "zero" for role in ("start", "goal"))
         if any(is_pattern(parse_source(text)) for text in (*moved["sources"], *states)):
             raise ValueError("a pattern")
@@ -207,7 +195,7 @@ class DifferentiateRequest(Request):
 
 
 def parse_shard(text: str) -> Shard:
-    """Reads I/N; raises UsageError for anything else, and where I is not below N."""
+    """Reads I/N, with I below N."""
     match = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text.strip())
     index, count = map(int, match.groups()) if match else (0, 0)
     if index >= count:
@@ -217,11 +205,7 @@ def parse_shard(text: str) -> Shard:
 
 
 def shard_files(sizes: Sequence[int], shard: Shard) -> range:
-    """Divides files among shards, by their sizes in bytes; there are at least as many as shards.
-
-    Shards are in the order of the files, have about equally many bytes, and none is empty. Returns
-    the indices of the files of one shard.
-    """
+    """Divides files among shards by their ``sizes``; returns the indices of the files of one."""
     # shard k ends with the file in which the share (k + 1) / count of all bytes ends, but leaves
     # one file for each shard after it
     ends = list(itertools.accumulate(sizes))

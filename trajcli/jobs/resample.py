@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -55,11 +56,7 @@ ModeAndOptions: TypeAlias = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class ResampleRequest(SourceRequest):
-    """The options of resample, as typed.
-
-    method: None chooses as ``trajcli.resample`` does, by the mode that made the rows, where files
-        state one, or by the rows.
-    """
+    """The options of resample, as typed; method None chooses as ``trajcli.resample`` does."""
 
     to: float | None = None
     at: str | None = None
@@ -67,16 +64,6 @@ class ResampleRequest(SourceRequest):
     hold: float = 0.0
     rotation_frame: str = "world"
     hold_dofs: str | None = None
-
-    def check_times(self) -> None:
-        """Raises UsageError for neither or both of --to and --at, and for a wrong rate."""
-        rate = self.to
-        if (rate is None) == (self.at is None):
-            what = "no rate and no times" if rate is None else "a rate and times"
-            raise UsageError(what, where="--to and --at", expected="one of them")
-        if rate is not None and not (math.isfinite(rate) and rate > 0):
-            what = "a rate that is not positive"
-            raise UsageError(what, where="--to", expected="Hz > 0", found=f"{rate:g}")
 
 
 def curves_between(reading: Reading, recording: Recording) -> Curves:
@@ -98,9 +85,14 @@ class Curves:
     def __init__(self, request: ResampleRequest, recording: Recording, report: Report) -> None:
         """Raises UsageError for options that do not fit the rows."""
         quantities = [name for name in QUANTITIES if name in recording.arrays]
-        self._report = report
+        self._report, modes = report, list[ModeAndOptions]()
+        for part in recording.members:
+            # without a known mode, the method by which the rows were resampled, if any, counts
+            modes.append(("", {"method": decode_text(part.companions.attribute("method")[1])}))
+            with suppress(UsageError):  # another program's word
+                if name := part.stated_mode.name:
+                    modes[-1] = name, make_mode(name, **part.stated_mode.options).options()
         # files that state different modes have no polynomials in common
-        modes = [_read_mode(part) for part in recording.members]
         mode = modes[0] if modes.count(modes[0]) == len(modes) else ("", {})
         method = self._choose_method(request, recording, quantities, mode)
         self.mode = mode if method is None else None
@@ -139,8 +131,8 @@ class Curves:
         self, request: ResampleRequest, recording: Recording, names: Sequence[str],
         mode: ModeAndOptions,
     ) -> str | None:  # fmt: skip
-        """Chooses the method where none is named: by the mode that made the rows of all files or,
-        where they state none, by the first trajectory. None is the curve of the mode."""
+        """Chooses the method where none is named, by the mode or by the first trajectory. None is
+        the curve of the mode."""
         if request.method or not names:
             return request.method or DEFAULT
         first, known = recording.take([0]), is_known(*mode)
@@ -175,10 +167,7 @@ class Curves:
         return stated | ({"hold_dofs": self._hold_option} if self.held_dofs else {})
 
     def evaluate(self, values: Arrays, knots: Floats, times: Floats) -> dict[str, Any]:
-        """Evaluates arrays [b, T, D] with rows at ``knots`` at ``times`` [1 or b, N].
-
-        Returns arrays [b, N, D] by name.
-        """
+        """Evaluates arrays [b, T, D] with rows at ``knots`` at ``times`` [1 or b, N]: [b, N, D]."""
         values = {n: x.astype(output_dtype(x.dtype), copy=False) for n, x in values.items()}
         quantities = {name: values[name] for name in values if name in QUANTITIES}
         # any other array is interpolated as positions are
@@ -231,22 +220,17 @@ class Curves:
 
 @dataclass(frozen=True)
 class _Resampling:
-    """Resamples the blocks of a run.
-
-    counts: the new rows of each trajectory [n]. stamps: those of --at, None at a rate. relative:
-    whether times are written from the first new row. rotation_curve: slerp or spline. report: takes
-    the notes on rotations.
-    """
+    """Resamples the blocks of a run."""
 
     request: ResampleRequest
     recording: Recording
     curves: Curves
-    counts: Integers
-    stamps: ChosenTimes | None
-    relative: bool
-    rotation_curve: str
+    counts: Integers  # the new rows of each trajectory [n]
+    stamps: ChosenTimes | None  # of --at; None at a rate
+    relative: bool  # times are written from the first new row
+    rotation_curve: str  # slerp or spline
     jumps: TurnJumps
-    report: Report
+    report: Report  # takes the notes on rotations
 
     def compute(self, block: Block) -> Results:
         """Evaluates the curves of a block at its new times."""
@@ -279,13 +263,15 @@ class _Resampling:
 
 
 def run_resample(request: ResampleRequest, report: Report | None = None) -> dict[str, Any]:
-    """Reads, resamples and writes trajectories; returns the result as plain values.
-
-    Raises TrajcliError with every fault that was found. OUT is then what it was before.
-    """
+    """Reads, resamples and writes trajectories; returns the result as plain values."""
     refuse_output(request.out, request.overwrite)
-    request.check_times()
     rate = request.to
+    if (rate is None) == (request.at is None):
+        what = "no rate and no times" if rate is None else "a rate and times"
+        raise UsageError(what, where="--to and --at", expected="one of them")
+    if rate is not None and not (math.isfinite(rate) and rate > 0):
+        what = "a rate that is not positive"
+        raise UsageError(what, where="--to", expected="Hz > 0", found=f"{rate:g}")
     with Files(request, report=report) as files:
         recording = read_trajectories(request, files, actions=True, least=2, rotations=True)
         rotations, others = recording.rotations, recording.free_dofs
@@ -301,7 +287,15 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         recording = recording.take(indices)
         curves = Curves(request, recording, files.report)
         counts, ends, slack = _measure_rows(recording, holding, rate, curves.stops)
-        held_count, remarks = _check_ends(counts, ends, slack, rate, curves.stops)
+        # by how much the new rows of each trajectory end after its last row
+        delay, remarks = (counts - 1) / rate - ends if rate else 0.0 * ends, list[str]()
+        held_count = int((delay > slack + 1e-9).sum())
+        if held_count:
+            what = f"the last row is held at the next step, up to {delay.max():.3g} s later"
+            remarks.append(Note(f"{what} ({held_count} of {len(delay)} trajectories)"))
+        if not curves.stops and (delay < -slack - 1e-9).any():
+            what = f"up to {-delay.min():.3g} s before the last row, which is in motion"
+            remarks.append(Note(f"the new rows end {what}: none is held after it"))
         jumps, rotation_report = TurnJumps(recording), Report()
         clock, stamps = recording.start_stamps(skip_start=not holding), None
         if new is not None:
@@ -324,42 +318,30 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         stated |= {"held_ends": held_count} if held_count else {}
         turned, sizes = list[Variable](), dict[str, int]()
         if rotations:
-            dtype = output_dtype(recording.input.precision)
+            dtype, frame = output_dtype(recording.input.precision), request.rotation_frame
             # slerp turns at a constant rate between rows, and so has no acceleration to write
             written = QUANTITIES[: 4 if curve == "spline" else 2]
-            turned, sizes, attributes = describe_rotations(
-                rotations, written, dtype, request.rotation_frame
-            )
+            turned, sizes, attributes = describe_rotations(rotations, written, dtype, frame)
             stated |= attributes
-        variables = [
-            *describe_arrays(recording, curves.names),
-            *turned,
-            time_variable(shared=stamps is None or not stamps.times_differ or len(counts) == 1),
-            *stamp_variables(clock),
-            *_describe_states(recording, rate),
-        ]
+        shared = stamps is None or not stamps.times_differ or len(counts) == 1
+        variables = [*describe_arrays(recording, curves.names), *turned, time_variable(shared)]
+        variables += [*stamp_variables(clock), *_describe_states(recording, rate)]
         result = write_trajectories(
             request, files, recording, counts, variables, job.compute, stated, left_out, sizes
         )
         files.report.add_notes(*curves.notes(), *remarks, *rotation_report.notes, *jumps.notes(""))
-    rows = {"rows_before": recording.lengths, "rows": counts}
-    return {
-        **result,
-        "to": request.to,
-        "at": request.at,
-        "method": stated.get("method"),
-        "samples_of": stated.get("samples_of"),
-        "held_ends": held_count,
-        "arrays": [*(curves.names if others else ()), *(v.name for v in turned)],
-        **{name: {"least": int(n.min()), "most": int(n.max())} for name, n in rows.items()},
-    }
+    result |= {"to": rate, "at": request.at, "method": stated.get("method")}
+    result |= {"samples_of": stated.get("samples_of"), "held_ends": held_count}
+    result["arrays"] = [*(curves.names if others else ()), *(v.name for v in turned)]
+    for name, n in (("rows_before", recording.lengths), ("rows", counts)):
+        result[name] = {"least": int(n.min()), "most": int(n.max())}
+    return result
 
 
 def _measure_rows(
     recording: Recording, holding: bool, rate: float | None, stops: bool
 ) -> tuple[Integers, Floats, Floats]:
-    """Measures, for each trajectory, its number of rows at a rate, the time of its last row in
-    seconds from the first, and how far rounding may move that time."""
+    """Measures the new rows of each trajectory at a rate, its duration, and its rounding."""
     counts, (ends, slack) = np.zeros(len(recording), np.int64), np.zeros((2, len(recording)))
     # this pass over all trajectories is cheap: it reads times and, at most, the last two rows
     for block in make_blocks(recording, recording.lengths):
@@ -382,28 +364,8 @@ def _measure_rows(
     return counts, ends, slack
 
 
-def _check_ends(
-    counts: Integers, ends: Floats, slack: Floats, rate: float | None, stops: bool
-) -> tuple[int, list[str]]:
-    """Counts the trajectories whose last row is held at a later step of a rate; returns with the
-    count the notes on rows that end after or before the last one."""
-    # by how much the new rows of each trajectory end after its last row
-    delay, notes = (counts - 1) / rate - ends if rate else 0.0 * ends, list[str]()
-    held_count = int((delay > slack + 1e-9).sum())
-    if held_count:
-        what = f"the last row is held at the next step, up to {delay.max():.3g} s later"
-        notes.append(Note(f"{what} ({held_count} of {len(delay)} trajectories)"))
-    if not stops and (delay < -slack - 1e-9).any():
-        what = f"up to {-delay.min():.3g} s before the last row, which is in motion"
-        notes.append(Note(f"the new rows end {what}: none is held after it"))
-    return held_count, notes
-
-
 def _describe_states(recording: Recording, rate: float | None) -> Iterator[Variable]:
-    """Describes what integrate reads with actions: their step, start and goal states [(n,) D].
-
-    Raises InputError for states, or an index of states, that do not fit.
-    """
+    """Describes what integrate reads with actions: their step, start and goal states [(n,) D]."""
     if "actions" in recording.arrays and rate is not None:
         label = {"long_name": "step of the actions", "units": "s"}
         yield Variable("dt", (), np.dtype("f8"), label, np.asarray(1.0 / rate))
@@ -421,15 +383,3 @@ def _describe_states(recording: Recording, rate: float | None) -> Iterator[Varia
 def mode_text(mode: str, options: Mapping[str, Any]) -> str:
     """Writes a mode and its options: bspline degree=3 steps=2."""
     return " ".join([mode, *(f"{name}={value}" for name, value in options.items())])
-
-
-def _read_mode(part: Recording) -> ModeAndOptions:
-    """Reads the mode that a file states, and all its options; without a known mode, "" and the
-    method by which the rows were resampled, if any."""
-    stated = part.stated_mode
-    try:
-        if stated.name:
-            return stated.name, make_mode(stated.name, **stated.options).options()
-    except UsageError:  # another program's word
-        pass
-    return "", {"method": decode_text(part.companions.attribute("method")[1])}
