@@ -50,30 +50,17 @@ _ROWS = 4096
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a request names, looked up.
+    """What a request names, looked up."""
 
-    Attributes:
-        recording: all trajectories, with their times and states.
-        mode: what is computed of them. mode_source: the file that states it, if the request does
-            not.
-        commands: what the actions in files stand for.
-        left_out: the files and trajectories that ``skip_bad`` leaves out.
-    """
-
-    recording: Recording
+    recording: Recording  # all trajectories, with their times and states
     mode: Mode
-    mode_source: Place | None
+    mode_source: Place | None  # the file that states the mode, if the request does not
     commands: Commands
     left_out: list[LeftOut]
 
 
 def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
-    """Looks up everything that a request names, without reading values of actions.
-
-    sources: the SOURCEs to read; those of the request, or of one shard.
-
-    Raises InputError or UsageError with everything that is missing or does not fit.
-    """
+    """Looks up what a request names in ``sources``, its own or those of a shard."""
     report, left_out = files.report, list[LeftOut]()
     recordings, mode, mode_source = _look_up(request, files, sources, left_out)
     usable = [recording for recording in recordings if recording.fault is None]
@@ -106,7 +93,15 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
         first.require_rotations()
     recording = join(recordings)
     if not request.recorded and all(has_recorded_rates(part, mode) for part in usable):
-        mode, note = _integrate_recorded_rates(request, first, mode)
+        if request.absolute is not None:
+            what = "absolute dofs with rates that have a time stamp each"
+            hint = "--dofs picks the others"
+            raise UsageError(what, where="--absolute", expected="none", hint=hint)
+        named = f"{first.input.where}: a time stamp for each row, so these are recorded"
+        how = "integrated by foh (trapezoidal rule) from the first on; row 0 is the start"
+        rates = {"velocity": "velocities", "acceleration": "accelerations", "jerk": "jerks"}
+        note = Note(f"{named} {rates[mode.name]}, {how}")
+        mode = mode.trapezoidal(request.options)
         report.add_notes(note)
     if request.start_index is not None:
         start = recording.start.with_index("start", files.dataset(request.start_index))
@@ -127,11 +122,8 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
 def _look_up(
     request: Request, files: Files, sources: Sequence[str], left_out: list[LeftOut]
 ) -> tuple[list[Recording], Mode, Place | None]:
-    """Reads the recordings of the sources, with times and states, and the mode and its source.
-
-    Adds what ``skip_bad`` leaves out to ``left_out``. Faults are collected, and raised together.
-    """
-    report = files.report
+    """Reads the recordings of the sources, with times and states, and the mode and its source."""
+    report = files.report  # which collects faults, to raise them together
     with report.faults():  # options that are wrong whatever the inputs are
         request.refuse_gap()
         if request.recorded:
@@ -171,8 +163,7 @@ def _look_up(
         report.collected += [fault for _, faults in bad for fault in faults]
     if usable and not request.recorded:
         with report.faults():
-            _require_commands(request, usable[0])
-            _require_turns(request, usable[0], mode)
+            _require_commands(request, usable[0], mode)
         if request.mode is None:
             with report.faults():
                 _refuse_normalised(usable)
@@ -187,10 +178,7 @@ def _look_up(
 def _read(
     request: Request, files: Files, sources: Sequence[str], left_out: list[LeftOut]
 ) -> list[Recording]:
-    """Reads the trajectories that the sources name.
-
-    With skip_bad, files that cannot be read are added to ``left_out`` instead.
-    """
+    """Reads the trajectories of the sources; with skip_bad, adds bad files to ``left_out``."""
 
     def read(texts: Sequence[str]) -> list[Recording]:
         with files.report.attempt():
@@ -216,9 +204,7 @@ def _fit_together(
     option: Clock | None,
 ) -> tuple[list[Recording], list[LeftOut]]:  # fmt: skip
     """Selects the recordings that are like the first and have times, with their start and goal
-    states; returns the faults of the others as well. With --episodes, which counts them, stand-ins
-    take their places.
-    """
+    states; returns the faults of the others as well."""
     fitting, left_out, indices = list[Recording](), list[LeftOut](), list[int]()
     for index, recording in enumerate(recordings):
         try:
@@ -235,31 +221,27 @@ def _fit_together(
         except TrajcliError as error:
             left_out.append((recording.name, error.faults))
             indices.append(index)
-    if fitting and request.episodes is not None:
+    if fitting and request.episodes is not None:  # it counts the others, too
         like = fitting[0]
         for index, (_, faults) in zip(indices, left_out, strict=True):
             fitting.insert(index, make_placeholder(like, recordings[index].origin, faults[0]))
     return fitting, left_out
 
 
-def _integrate_recorded_rates(request: Request, first: Recording, mode: Mode) -> tuple[Mode, str]:
-    """Makes the mode that integrates rates with a time stamp each, and a note that says so.
-
-    Raises UsageError for options that such rates do not take.
-    """
-    if request.absolute is not None:
-        what = "absolute dofs with rates that have a time stamp each"
-        hint = "--dofs picks the others"
-        raise UsageError(what, where="--absolute", expected="none", hint=hint)
-    named = f"{first.input.where}: a time stamp for each row, so these are recorded"
-    how = "integrated by foh (trapezoidal rule) from the first on; row 0 is the start"
-    rates = {"velocity": "velocities", "acceleration": "accelerations", "jerk": "jerks"}
-    note = Note(f"{named} {rates[mode.name]}, {how}")
-    return mode.trapezoidal(request.options), note
-
-
-def _require_turns(request: Request, first: Recording, mode: Mode | None) -> None:
-    """Raises InputError or UsageError for rotations that the mode does not integrate."""
+def _require_commands(request: Request, first: Recording, mode: Mode | None) -> None:
+    """Raises an error for actions that export wrote in another form than the request takes, and
+    for rotations that the mode does not integrate."""
+    known = {word: first.companions.attribute(word)[1] for word in _COMMAND_OPTIONS}
+    # without a word about it, the frame is the world
+    stated = {
+        word: decode_text(value) for word, value in known.items() if value not in (None, "world")
+    }
+    missing = [word for word in stated if getattr(request, word) in (None, "world")]
+    if first.is_output and first.holds_actions and "actions" in stated and missing:
+        words = (f"--{word.replace('_', '-')} {stated[word]}" for word in missing)
+        hint = " ".join([*words, *(["--mode clique"] if request.mode is None else [])])
+        what, where = "actions of another kind than the file states", first.input.where
+        raise UsageError(what, where=where, found=f"{stated['actions']} actions", hint=hint)
     first.require_rotations()
     if mode is None or not first.turning:
         return
@@ -279,24 +261,8 @@ def _require_turns(request: Request, first: Recording, mode: Mode | None) -> Non
         raise UsageError(what, where=option, expected="none", hint=hint)
 
 
-def _require_commands(request: Request, first: Recording) -> None:
-    """Raises UsageError where export wrote the actions in another form than the request takes."""
-    known = {word: first.companions.attribute(word)[1] for word in _COMMAND_OPTIONS}
-    # without a word about it, the frame is the world
-    stated = {
-        word: decode_text(value) for word, value in known.items() if value not in (None, "world")
-    }
-    missing = [word for word in stated if getattr(request, word) in (None, "world")]
-    if first.is_output and first.holds_actions and "actions" in stated and missing:
-        words = (f"--{word.replace('_', '-')} {stated[word]}" for word in missing)
-        hint = " ".join([*words, *(["--mode clique"] if request.mode is None else [])])
-        what, where = "actions of another kind than the file states", first.input.where
-        raise UsageError(what, where=where, found=f"{stated['actions']} actions", hint=hint)
-
-
 def _refuse_normalised(members: Sequence[Recording]) -> None:
-    """Raises UsageError for commands in [-1, 1] of a controller or family that normalises them,
-    where neither the user nor the file names a mode."""
+    """Raises UsageError for commands in [-1, 1] of whoever normalises them, without a mode."""
     first, layout = members[0], members[0].layout
     family = layout.family.title if layout is not None and layout.family.normalises else ""
     by, last = first.companions.controller() or family, first.array_name.rpartition("/")[2]
@@ -319,13 +285,8 @@ def _refuse_normalised(members: Sequence[Recording]) -> None:
 def resolve_mode(
     request: Request, files: Files, recordings: Sequence[Recording]
 ) -> tuple[Mode, Place | None]:
-    """Chooses the mode of a run; returns it with the file that states it, where the request does
-    not, and warns of files that state another mode.
-
-    Recordings take the method of the request, whatever files state. Raises InputError where files
-    state different modes and the request names none.
-    """
-    if request.recorded:
+    """Chooses the mode of a run, with the file that states it where the request does not."""
+    if request.recorded:  # by the method of the request, whatever files state
         turning = bool(recordings[0].rotations)
         return make_method(request.mode, turning, **request.options), None
     # files that state the same mode count as one, the first
@@ -383,10 +344,7 @@ def _mode_words(mode: str, options: Sequence[tuple[str, Any]]) -> str:
 
 
 def input_warnings(recording: Recording, longest: Inputs) -> Iterator[str]:
-    """Yields warnings about what the actions seem to be, about units and about steps.
-
-    longest: the inputs of the longest trajectories.
-    """
+    """Yields warnings about what the actions seem to be, about units and about steps."""
     mode, commands = longest.mode, recording.commands
     family = None if recording.layout is None else recording.layout.family
     if family is not None and family.commands_positions and commands and mode.action_order:
@@ -433,20 +391,18 @@ def recorded_positions_hint(recording: Recording) -> str | None:
 
 
 def position_unit(recording: Recording, mode: Mode, start: str | None) -> str | None:
-    """Finds the unit of the positions that are written; None where it is not known.
-
-    It is the SI unit of --units or, without it, of the first input or of the start state. Recorded
-    positions in an unknown unit keep that.
-    """
+    """Finds the unit of the positions that are written; None where it is not known."""
+    # It is the SI unit of --units or, without it, of the first input or of the start state.
+    # Recorded positions in an unknown unit keep that.
     order, units = mode.action_order, recording.position_units
     stated = recording.input.attributes.get("units")
     if recording.option_units.positions or (units is not None and _unit_order(recording) == order):
         return None if units is None else unit_text(si_units(units))
     if order == 0 and stated is not None and units is None:
         return decode_text(stated)
-    position = None
-    if start is None:  # a start state that an option names says nothing about the file
-        position = recording.companions.dataset("start/position", "start_position")
+    if start is not None:  # a start state that an option names says nothing about the file
+        return None
+    position = recording.companions.dataset("start/position", "start_position")
     if position is None:
         return None
     units = state_units(recording, "position", recording.pick(position))

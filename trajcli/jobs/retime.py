@@ -87,10 +87,7 @@ class RetimeRequest(SourceRequest):
 
 
 def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str, Any]:
-    """Reads trajectories, times them anew and writes them; returns the result as plain values.
-
-    Raises TrajcliError with every fault that was found. OUT is then what it was before.
-    """
+    """Reads trajectories, times them anew and writes them; returns the result as plain values."""
     if (shard := request.shard) is not None:
         from trajcli.jobs.shards import read_finished_part
 
@@ -156,17 +153,14 @@ class Paces:
     """The uniform pace of each trajectory: one factor of its time, and the limit that binds it.
 
     Attributes:
-        arrays: the names of the arrays that are read.
         limits: bounds of velocity, acceleration and jerk, in the order of the dofs.
         matched: which limit each dof takes, for the result.
         recording, counts: the trajectories that are written, and the rows of each in OUT [n].
         sizes, has_names: see :func:`.write_trajectories`.
-        factor: the scaling of time [n].
         copied: dofs whose actions are positions, whatever the mode.
     """
 
     def __init__(self, recording: Recording, request: RetimeRequest, files: Files) -> None:
-        """Takes all trajectories of the run; raises InputError for arrays that cannot be timed."""
         self._input, self._request, self.sizes = recording, request, dict[str, int]()
         stored = read_limits(request.limits, files.sources)
         names, dofs = recording.dof_labels, recording.dofs
@@ -187,8 +181,7 @@ class Paces:
         self.has_names = len({*recording.lengths.tolist()}) > 1
 
     def _choose_arrays(self) -> tuple[list[str], dict[str, str], int]:
-        """Chooses the arrays to read; returns their names, and the units and the bytes of values
-        in OUT."""
+        """Chooses the arrays to read; returns their names, and units and bytes of values in OUT."""
         recording = self._input
         if not (names := [name for name in recording.arrays if name in QUANTITIES]):
             found = ", ".join(recording.arrays)
@@ -202,10 +195,7 @@ class Paces:
         return names, {name: recording.unit(name) or "" for name in names}, itemsize
 
     def prepare(self, recording: Recording, report: Report, stack: ExitStack) -> list[Fault]:
-        """Takes the trajectories to write, and returns the faults of those that are left out.
-
-        Raises InputError for limits of quantities that the trajectories do not have.
-        """
+        """Takes the trajectories to write, and returns the faults of those that are left out."""
         everything, arrays, count = self._input, self.arrays, len(recording)
         if missing := [name for name in self.limits if name not in arrays]:
             what, where = f"limits of {', '.join(missing)}, and no such rows", everything.source
@@ -277,14 +267,8 @@ class Paces:
         for name, share in pace.slack.items():
             self._slack[name][indices] = share
         self._count_beyond(values.get("position"))
-        yield (
-            0,
-            {
-                "time": times,
-                **retiming.scale_outputs(values, pace.factor),
-                "time_scale": pace.factor,
-            },
-        )
+        scaled = retiming.scale_outputs(values, pace.factor)
+        yield 0, {"time": times, **scaled, "time_scale": pace.factor}
 
     def _count_beyond(self, position: Any) -> None:
         """Counts the trajectories with positions [b, T, D] beyond their limits."""
@@ -326,12 +310,9 @@ class Paces:
 
 
 class _Timing(NamedTuple):
-    """What the result says of a timing, and where its control points lie in the temporary file.
+    """What the result says of a timing, and where its control points lie in the temporary file."""
 
-    recorded, duration, uniform: durations of the rows, of OUT and by the fastest uniform pace.
-    """
-
-    recorded: float | None
+    recorded: float | None  # durations: of the rows, of OUT and by the fastest uniform pace
     duration: float
     uniform: float
     state: str
@@ -418,8 +399,7 @@ class Timings(Paces):
     def _courses(
         self, recording: Recording, faults: list[Fault]
     ) -> Iterator[tuple[int, fastest.Course, float | None]]:
-        """Yields the index of each trajectory, its path and its duration; adds the faults of those
-        that have no path."""
+        """Yields the index, the path and the duration of each trajectory; adds others' faults."""
         index = -1
         for block in recording.blocks():
             # what --skip-bad leaves out may be in other shards

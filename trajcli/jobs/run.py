@@ -55,9 +55,7 @@ def run(
     """Runs a request and returns its result as plain values; ``dry`` plans it and stops.
 
     A shard writes its part of OUT, or nothing where that is done already. ``on_plan`` is called
-    with the plan before anything is computed.
-
-    Raises TrajcliError with every fault that was found. OUT is then what it was before.
+    with the plan before anything is computed. After an error, OUT is what it was before.
     """
     report, shard = report or Report(), request.shard
     result: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
@@ -113,18 +111,17 @@ class Integration:
     def job(self, find_region: FindRegion | None = None) -> Job[Block]:
         """Makes the job; kernels write the variables for which ``find_region`` finds a region."""
         plan = self.plan
-        compute, device = partial(self.compute, find_region), plan.choice.device
-        return Job(plan.request.path, plan.output, self._blocks(), compute, device)
-
-    def _blocks(self) -> Iterator[Block]:
-        for group, (batch, size) in enumerate(zip(self.plan.batches, self.plan.sizes, strict=True)):
-            recording, count = batch.recording, len(batch.recording)
+        blocks = (
+            Block(
+                group=group, begin=begin, end=min(begin + size, len(x.recording)),
+                group_recording=x.recording, numbers=x.recording.numbers,
+            )
+            for group, (x, size) in enumerate(zip(plan.batches, plan.sizes, strict=True))
             # an empty part of a run still writes the times of its rows
-            for begin in range(0, max(count, not len(self.plan.recording)), size):
-                yield Block(
-                    group=group, begin=begin, end=min(begin + size, count),
-                    group_recording=recording, numbers=recording.numbers,
-                )  # fmt: skip
+            for begin in range(0, max(len(x.recording), not len(plan.recording)), size)
+        )  # fmt: skip
+        compute, device = partial(self.compute, find_region), plan.choice.device
+        return Job(plan.request.path, plan.output, blocks, compute, device)
 
     def compute(self, find_region: FindRegion | None, block: Block) -> Results:
         """Reads, checks and computes a block; yields what is not written into the file already."""
@@ -167,8 +164,7 @@ class Integration:
     ) -> dict[str, Any]:
         """Computes the rows of the dofs that are no rotations, and their gradients.
 
-        The compiled kernels write straight into the regions of the output file; the arrays for
-        which there is no region are returned.
+        Compiled kernels write into the regions of the output file; other arrays are returned.
         """
         plan, batch, arrays = self.plan, self.plan.batches[block.group], dict[str, Any]()
         commands = plan.commands.select_dofs(plan.other_dofs) if plan.rotations else plan.commands
@@ -213,8 +209,7 @@ class Integration:
         return arrays
 
     def _compute_rotations(self, inputs: Inputs, block: Block) -> Results:
-        """Computes orientations and angular rates; of recordings some rows at a time, so that
-        memory is bounded, however long they are."""
+        """Computes orientations and angular rates; of recordings, which may be long, in parts."""
         from trajcli.rotations import RotationTrajectory, differentiate_rows
 
         plan, actions, request = self.plan, inputs.actions, self.plan.request
@@ -244,14 +239,8 @@ class Integration:
             parts = [(0, integrate_orientations(inputs, plan.rotations, commands, frame))]
         for first, motion in parts:
             named = zip(ROTATIONS, QUANTITIES, motion, strict=True)
-            yield (
-                first,
-                {
-                    name: values
-                    for name, quantity, values in named
-                    if quantity in plan.quantities and values is not None
-                },
-            )
+            arrays = {n: x for n, q, x in named if q in plan.quantities and x is not None}
+            yield first, arrays
             if inputs.mode.result_names:
                 results = motion.options
                 yield 0, {n: results[n.removeprefix("angular_")] for n in ANGULAR_SMOOTHING}
@@ -302,8 +291,8 @@ class Smoothing:
             self._doubted[kind] += int(doubted.any(1).sum())
 
     def report(self) -> dict[str, Any]:
-        """Sums up, for each dof, the range of cutoffs in Hz and of residuals over all trajectories
-        (None: all rows are equal) and the rows with less weight."""
+        """Sums up the range of cutoffs in Hz and of residuals of each dof, None if its rows are all
+        equal, and the rows with less weight."""
         ranges = {
             name: [None if np.isnan(low) else [float(low), float(high)] for low, high in ends.T]
             for name, ends in self._ranges.items()

@@ -59,7 +59,6 @@ class Part:
     and the ``inputs`` of its run."""
 
     def __init__(self, path: Path) -> None:
-        """Reads the part; raises InputError for a file that is damaged or no part."""
         index, count = _parse_name(path.name)
         if not path.is_file():
             what, expected, found = "cannot be read", "a file", "something else"
@@ -86,8 +85,7 @@ class Part:
     def compare(
         self, version: str, request: Mapping[str, Any], states: Mapping[str, str | None]
     ) -> Fault | None:
-        """Finds the fault of a part that was written by another command than this request, or that
-        read an input in another state than in ``states``."""
+        """Finds the fault of a part of another command, or of an input in another state."""
         stored = {**self.request, "trajcli": self.version}
         current = {**request, "trajcli": version}
         if request.get("skip_bad"):
@@ -95,11 +93,10 @@ class Part:
         if stored != current:
             absent = "not given"
             keys = sorted(k for k in {**stored, **current} if stored.get(k) != current.get(k))
-            differences = (
+            found = "; ".join(
                 f"{k} {stored.get(k, absent)} there, {current.get(k, absent)} here" for k in keys
             )
             what, expected = "a part of another command", "parts of one command"
-            found = "; ".join(differences)
             return Fault(what, where=self.path, expected=expected, found=found)
         for name, content in self.inputs.items():
             if (state := states.get(name, content)) != content:
@@ -117,11 +114,10 @@ class Part:
 
 
 def read_finished_part(request: SourceRequest, dry: bool = False) -> dict[str, Any] | None:
-    """Reads the result of a shard whose part is done, and makes the folder of parts; None where it
-    is to be written, as a part that cannot be read is, or ``dry``.
+    """Reads the result of a shard whose part is done, and makes the folder of parts.
 
-    Raises OutputError for an OUT that has no parts, where there are parts of another number of
-    shards and, unless ``overwrite``, for a part of another run, or of inputs that have changed.
+    The result is None where the part is to be written, as one that cannot be read is, or ``dry``.
+    Raises OutputError for parts of another run, and for inputs that have changed.
     """
     if output_family(request.out) == "npy":
         what, expected = "a run in shards has no .npy output", "OUT.h5 or OUT.npz"
@@ -157,7 +153,6 @@ class Run:
     ``faults`` of parts that cannot be read or are of another command, and the ``missing`` ones."""
 
     def __init__(self, out: Path) -> None:
-        """Reads all parts of OUT; raises InputError where there are none, or parts of two runs."""
         self.folder = folder = parts_folder(out)
         try:
             names, reason = _part_names(folder), "no parts in it"
@@ -242,10 +237,7 @@ def _count_fault(folder: Path, names: Sequence[str]) -> Fault | None:
 
 
 def merge(out: Path, overwrite: bool = False, report: Report | None = None) -> dict[str, Any]:
-    """Joins the parts of OUT and returns the result as plain values. The parts stay.
-
-    Raises InputError for parts that are missing, damaged or of another command; OUT then stays.
-    """
+    """Joins the parts of OUT and returns the result as plain values. The parts stay."""
     report = report or Report()
     out = out.with_suffix("") if out.suffix == ".parts" else out
     refuse_output(out, overwrite)
@@ -285,15 +277,9 @@ def merge(out: Path, overwrite: bool = False, report: Report | None = None) -> d
     if len(kinds) > 1:
         types = " and ".join(sorted(kinds))
         report.add_notes(Note(f"parts of {types}, as their files are; --dtype makes them one"))
-    return {
-        "out": str(out),
-        "parts": len(parts),
-        "trajectories": description.sizes["trajectory"],
-        "notes": report.notes,
-        "bytes_written": description.nbytes,
-        "seconds": seconds,
-        "gb_per_s": 2 * description.nbytes / seconds / 1e9,
-    }
+    size, count = description.nbytes, description.sizes["trajectory"]
+    result = {"out": str(out), "parts": len(parts), "trajectories": count, "notes": report.notes}
+    return result | {"bytes_written": size, "seconds": seconds, "gb_per_s": 2e-9 * size / seconds}
 
 
 def _read_description(file: Catalogue) -> Description:
@@ -370,7 +356,7 @@ def _describe(parts: Parts) -> Description:
         if name == "time":
             variables.append(time_variable(shared, times[0] if shared else None))
         elif name in versions[0] and (name != "start_stamp" or _has_stamps(parts)):
-            dtype = np.result_type(*(variables_of[name].dtype for variables_of in versions))
+            dtype = np.result_type(*(version[name].dtype for version in versions))
             variables.append(replace(versions[0][name], dtype=dtype))
     # control points differ between trajectories by as many as rows do
     sizes = {dim: size for dim, size in first.sizes.items() if dim not in ("trajectory", "row")}
@@ -398,8 +384,7 @@ def _describe(parts: Parts) -> Description:
 
 
 def _has_stamps(parts: Parts) -> bool:
-    """Decides whether a run without shards would write ``start_stamp``: all parts have it, in one
-    unit, and not all are 0."""
+    """Tells whether all parts have ``start_stamp`` in one unit, and not all are 0."""
     variables = [v for part in parts.values() for v in part.variables if v.name == "start_stamp"]
     kinds = {(v.dtype.kind, str(v.attributes["units"])) for v in variables}
     if len(variables) < len(parts) or len(kinds) > 1:
@@ -436,15 +421,11 @@ def _require_same_axes(parts: Parts) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PartSpan(Span):
-    """Trajectories that lie in one part.
-
-    source: the index of the first in the arrays of the part; a name where each has a group of its
-    own. time: the times of their rows, where all trajectories of the part share them.
-    """
+    """Trajectories that lie in one part."""
 
     file: Catalogue
-    source: int | str
-    time: Any
+    source: int | str  # index of the first in the arrays of the part; the name of a group
+    time: Any  # times of the rows, where all trajectories of the part share them
 
 
 def _spans(parts: Parts) -> Iterator[PartSpan]:
