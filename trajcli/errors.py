@@ -74,10 +74,7 @@ class Fault:
 def unknown(
     noun: str, *, choices: str | Iterable[object], found: str, where: object = None, hint: str = ""
 ) -> Fault:
-    """Makes the fault of a word that is none of the choices: "unknown mode".
-
-    ``where`` is by default the noun, since arguments are often called so.
-    """
+    """Makes the fault of a word that is none of the choices: "unknown mode"."""
     expected = choices if isinstance(choices, str) else ", ".join(map(str, choices))
     where = noun if where is None else where
     # the text of an array has several lines
@@ -211,23 +208,15 @@ class Cancelled(TrajcliError):
 
 
 class Report:
-    """Notes, progress and faults of a command: one object from the command line to the readers.
-
-    Attributes:
-        notes: remarks for the user, each once, in the order in which they came up.
-        on_progress: called with the number of trajectories done, which may be fractional, and
-            their total.
-        collected: faults to raise together.
-        keep_ranges: the rows of each trajectory between its idle ends, for JSON.
-        began: when the command began, on the clock of :func:`time.perf_counter`.
-    """
+    """Notes, progress and faults of a command: one object from the command line to the readers."""
 
     def __init__(self, on_progress: Progress | None = None) -> None:
-        self.notes: list[str] = []
+        self.notes: list[str] = []  # remarks for the user, each once, in order
         self._known: set[str] = set()  # the same as a set, since there may be thousands
         self.on_progress: Progress = on_progress or (lambda done, total: None)
         self.began = time.perf_counter()
-        self.collected: list[Fault] = []
+        self.collected: list[Fault] = []  # to raise together
+        # the rows of each trajectory between its idle ends, for JSON
         self.keep_ranges: list[dict[str, object]] = []
 
     def add_notes(self, *notes: str) -> None:
@@ -268,7 +257,6 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """The time since the command began."""
         return time.perf_counter() - self.began
 
 

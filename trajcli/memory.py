@@ -70,10 +70,7 @@ CACHED_CHUNK = 8 << 20
 
 
 def memory_bound() -> int:
-    """Reads TRAJCLI_MEMORY in bytes: the working memory of a run, and of decompressed files.
-
-    It is written like 256MiB (the default), 2GB or 1000000. Raises UsageError for anything else.
-    """
+    """Reads TRAJCLI_MEMORY, like 256MiB, in bytes: the working memory of a run, and of files."""
     text = os.environ.get("TRAJCLI_MEMORY") or "256MiB"
     match = re.fullmatch(r"([0-9.]+(?:E[0-9]+)?) *([KMGT]?)(I?)B?", text.strip().upper())
     try:

@@ -104,15 +104,8 @@ def block_scores(
 ) -> Scores:
     """Computes all scores but saturation of trajectories [b, T, D] by quantity, T >= 1.
 
-    The differentiable scores are in the library of the times.
-
-    Parameters:
-        times: [b or 1, T].
-        step: dt if all steps are equal, else None.
-        bounds: lower and upper limits [D].
-        ends: how many rows at each end the scores of jerk and limits leave out.
-        still: the speed up to which a trajectory stands still; None: a share of its peak.
-        turns: orientations [b, T, R, 4] of the same trajectories.
+    times: [b or 1, T]. step: dt if all steps are equal. bounds: limits [D]. ends: how many rows at
+    each end the scores of jerk and limits leave out. turns: orientations [b, T, R, 4].
     """
     if 0 < 2 * ends < times.shape[1]:
         # windows at the ends are one-sided: their errors would be the peaks
@@ -153,9 +146,16 @@ def block_scores(
         if "jerk" in parts:
             values = np.abs(parts["jerk"].reshape(count, -1), dtype=np.float64)
             scores["p95_jerk"] = np.quantile(values, 0.95, axis=1)
-        if shares := [
-            _share(parts[n], *bounds[n], n) for n in QUANTITIES if n in parts and n in bounds
-        ]:
+        shares = list[Floats]()
+        for name in (n for n in QUANTITIES if n in parts and n in bounds):
+            (lower, upper), values = bounds[name], parts[name]
+            if name == "position":  # counts from the middle
+                share = np.abs(values - 0.5 * (lower + upper)) / (0.5 * (upper - lower))
+                share = np.where(np.isfinite(upper - lower), share, 0.0)
+            else:
+                share = np.maximum(values / upper, values / lower)
+            shares.append(np.asarray(share.max((1, 2)), np.float64))
+        if shares:
             scores["limit_share"] = np.max(shares, axis=0)
         return scores
 
@@ -187,10 +187,8 @@ def _smooth_scores(parts: Mapping[str, Array], times: Array) -> Scores:
 def add_derivatives(
     parts: Mapping[str, Array], times: Array, step: float | None, good: Array, needed: set[str]
 ) -> dict[str, Array]:
-    """Adds the quantities that are needed and absent, as central differences of the positions.
-
-    Trajectories that are not ``good``, NumPy [b], get NaN.
-    """
+    """Adds the quantities that are needed and absent, as central differences of the positions, NaN
+    for trajectories that are not ``good`` [b]."""
     missing = [name for name in QUANTITIES[1:] if name in needed and name not in parts]
     if not missing or "position" not in parts:
         return dict(parts)
@@ -214,10 +212,8 @@ def add_derivatives(
 def angular_rates(
     quaternions: Floats, times: Floats, step: float | None, names: Collection[str]
 ) -> dict[str, Floats]:
-    """Differentiates orientations [b, T, R, 4] by central differences: rates [b, T, R, 3] by name.
-
-    Trajectories whose times do not increase, or that have fewer than five rows, get NaN.
-    """
+    """Differentiates orientations [b, T, R, 4] by central differences, if they can be: rates
+    [b, T, R, 3] by name."""
     good = np.all(np.diff(times) > 0, axis=1)
     rates = {name: np.full((*quaternions.shape[:3], 3), np.nan) for name in names}
     if names and quaternions.shape[1] >= WINDOW and good.any():
@@ -239,20 +235,14 @@ def _slow(speeds: Sequence[Floats], still: float | None) -> npt.NDArray[np.bool_
 
 
 def _moving(slow: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
-    """Finds the first step in which each trajectory moves, and the one after the last.
-
-    They are the number of steps and 0 for a trajectory that never moves.
-    """
-    count, never = slow.shape[1], slow.all(1)
+    """Finds the first step in which each trajectory moves, and the one after the last."""
+    count, never = slow.shape[1], slow.all(1)  # the number of steps, and 0, if it never moves
     first = np.where(never, count, slow.argmin(1) if count else 0)
     return first, np.where(never, 0, count - slow[:, ::-1].argmin(1) if count else 0)
 
 
 def idle_seconds(slow: npt.NDArray[np.bool_], steps: Floats) -> dict[str, Floats]:
-    """Measures the standstill at the start, at the end, and the longest between, in seconds.
-
-    They are the duration, the duration and 0 for a trajectory that never moves.
-    """
+    """Measures the standstill at the start, at the end, and the longest between, in seconds."""
     elapsed = np.cumsum(np.insert(steps, 0, 0.0, 1), 1)
     (first, last), rows = _moving(slow), np.arange(len(steps))
     step = np.arange(slow.shape[1])
@@ -268,11 +258,7 @@ def moving_rows(
     parts: Mapping[str, Array], times: Floats, step: float | None, still: float | None,
     turns: Floats,
 ) -> Integers:  # fmt: skip
-    """Finds the rows, first to stop [b, 2], between the idle ends of trajectories.
-
-    They are 0 to 0 for a trajectory that never moves, or whose speed is unknown. The arguments are
-    those of ``block_scores``.
-    """
+    """Finds the rows, first to stop [b, 2], between the idle ends: 0 to 0 if it never moves."""
     increasing = (np.diff(times) > 0).all(1)
     with np.errstate(all="ignore"):
         speeds = list[Floats]()
@@ -287,10 +273,7 @@ def moving_rows(
 
 
 def angular_scores(quaternions: Floats, times: Floats, step: float | None) -> tuple[Scores, Floats]:
-    """Scores orientations [b, T, R, 4] at times [b or 1, T], with their angular speed [b, T].
-
-    The scores are the length of the path in rad and the spectral arc length of the speed.
-    """
+    """Scores orientations [b, T, R, 4] at times [b or 1, T], with their angular speed [b, T]."""
     times = np.broadcast_to(times, quaternions.shape[:2])
     turns = angle(quaternions[:, 1:], quaternions[:, :-1])
     rates = angular_rates(quaternions, times, step, ["angular_velocity"])["angular_velocity"]
@@ -324,10 +307,7 @@ def _interpolate_evenly(speed: Floats, times: Floats) -> Floats:
 
 
 def _sparc(speed: Floats, times: Floats) -> Floats:
-    """Computes the spectral arc length of even rows [b, T] (Balasubramanian et al., 2015).
-
-    It is NaN if the spectrum has no frequency between 0 and 10 Hz.
-    """
+    """Computes the spectral arc length of even rows [b, T] (Balasubramanian et al., 2015)."""
     count, rows = speed.shape
     size = 2 ** (int(np.ceil(np.log2(rows))) + _PADDING)
     rates, result = (rows - 1) / (times[:, -1] - times[:, 0]), np.full(count, np.nan)
@@ -345,23 +325,13 @@ def _sparc(speed: Floats, times: Floats) -> Floats:
     # the curve of magnitudes over frequencies, scaled to 1 up to the last that counts
     arcs = np.sqrt((1.0 / last) ** 2 + np.diff(magnitudes) ** 2)
     lengths = np.einsum("bn,bn->b", arcs, np.arange(bins - 1) < last)
-    result[good] = np.where(last[:, 0] > 0, -lengths, np.nan)
+    result[good] = np.where(last[:, 0] > 0, -lengths, np.nan)  # NaN without a frequency to 10 Hz
     return result
 
 
-def _share(values: Array, lower: Floats, upper: Floats, name: str) -> Floats:
-    """Computes the largest share of the limits that is used [b]; for positions, from the middle."""
-    if name == "position":
-        shares = np.abs(values - 0.5 * (lower + upper)) / (0.5 * (upper - lower))
-        shares = np.where(np.isfinite(upper - lower), shares, 0.0)
-    else:
-        shares = np.maximum(values / upper, values / lower)
-    return np.asarray(shares.max((1, 2)), np.float64)
-
-
 def block_extremes(values: Array, bounds: tuple[Floats, Floats] | None = None) -> Floats:
-    """Finds the least and the largest value of each trajectory and dof, cut at the limits, and the
-    share of the trajectory's values that are there: [4, b, D]."""
+    """Finds the least and the largest value of each dof, cut at the limits, and the shares of the
+    trajectory's values that are there: [4, b, D]."""
     # rows first, since NumPy is slow along a short axis
     wide = values.swapaxes(0, 1).astype(np.float64, order="C")
     lower, upper = (np.asarray(-np.inf), np.asarray(np.inf)) if bounds is None else bounds
@@ -375,10 +345,8 @@ def block_extremes(values: Array, bounds: tuple[Floats, Floats] | None = None) -
 
 
 def saturation(extremes: Floats) -> Floats:
-    """Computes the share of values at a limit [B] from ``block_extremes`` of all, [4, B, D].
-
-    For a dof that reaches no limit, the extremes over all trajectories count as limits.
-    """
+    """Computes the share of values at a limit [B] from ``block_extremes`` of all, [4, B, D]."""
+    # for a dof that reaches no limit, the extremes over all trajectories count as limits
     low, high, at_low, at_high = extremes
     least, largest = np.fmin.reduce(low, 0), np.fmax.reduce(high, 0)
     shares = at_low * (low == least) + at_high * (high == largest)

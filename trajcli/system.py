@@ -57,10 +57,7 @@ def free_memory(address: int) -> None:
 
 
 def allocate(descriptor: int, size: int) -> None:
-    """Extends an open file to at least ``size`` bytes, which are reserved on the disk if possible.
-
-    Raises OSError if the disk is full.
-    """
+    """Extends an open file to at least ``size`` bytes, reserved on the disk if possible."""
     try:
         os.posix_fallocate(descriptor, 0, size)
     except (OSError, AttributeError) as error:
@@ -71,11 +68,7 @@ def allocate(descriptor: int, size: int) -> None:
 
 
 def rename_new(old: Path, new: Path) -> None:
-    """Renames a file or folder to a name that is free.
-
-    Raises FileExistsError, and replaces nothing, if the name is taken. On a file system with
-    neither this call nor links, a file that appears after the check is replaced.
-    """
+    """Renames a file or folder to a free name; raises FileExistsError if the name is taken."""
     # renameat2 is atomic; so is a link, but folders have none
     error = _renameat2(old, new, _NO_REPLACE)
     if error == 0:
@@ -86,7 +79,7 @@ def rename_new(old: Path, new: Path) -> None:
         os.link(old, new)
     except FileExistsError:
         raise
-    except OSError:
+    except OSError:  # without links, a file that appears after the check is replaced
         if os.path.lexists(new):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(new)) from None
         os.rename(old, new)
@@ -166,10 +159,7 @@ def is_command() -> bool:
 
 @contextlib.contextmanager
 def hold_signals() -> Iterator[None]:
-    """Holds signals back in a block of code: one that arrives raises Interrupt at its end.
-
-    An error in the block takes precedence. Other processes keep their own handlers.
-    """
+    """Holds signals back in a block of code: one that arrives raises Interrupt at its end."""
     global _held
     _held += 1
     try:

@@ -266,9 +266,8 @@ class Trajectory(Container, Generic[T]):
         arrays = {name: (dims, to_numpy(x)) for name, x in self.outputs().items()}
         about = {**({"mode": self.mode} if self.mode else {}), **self.options}
         # options [B, D] become variables, since attributes are small
-        tables = {
-            name: (dims[::2], about.pop(name)) for name in [*about] if np.ndim(about[name]) == 2
-        }
+        tabular = [name for name in about if np.ndim(about[name]) == 2]
+        tables = {name: (dims[::2], about.pop(name)) for name in tabular}
         axes = along if time.ndim == 1 else ("trajectory", along)
         coordinates = {"time": (axes, time, {"units": "s"})}
         return xarray.Dataset(arrays | tables, coordinates, about)
@@ -299,10 +298,7 @@ Written = QuantityName | Iterable[QuantityName]
 
 
 def as_trajectory(value: Any) -> Trajectory:
-    """Checks that a value is a trajectory of consistent shapes, and unifies its library.
-
-    Raises InputError otherwise.
-    """
+    """Checks that a value is a trajectory of consistent shapes, and unifies its library."""
     if not isinstance(value, Trajectory) or not value.outputs():
         raise InputError(
             "not a Trajectory",
@@ -457,15 +453,11 @@ def _join_in_batch(parts: Sequence[Trajectory]) -> Trajectory:
         time = join_arrays(tables, 0)
     lengths = None
     if min(counts) < rows or any(part.lengths is not None for part in parts):
-        lengths = join_arrays(
-            [
-                match_library(
-                    np.full(part.shape[0], count) if part.lengths is None else part.lengths, time
-                )
-                for part, count in zip(parts, counts, strict=True)
-            ],
-            0,
-        )
+        known = [
+            np.full(part.shape[0], count) if part.lengths is None else part.lengths
+            for part, count in zip(parts, counts, strict=True)
+        ]
+        lengths = join_arrays([match_library(x, time) for x in known], 0)
     # the mode and options that all share; options [B, D] are joined like the rows
     mode, options = parts[0].mode, dict(parts[0].options)
     tabular = [name for name, x in options.items() if getattr(x, "ndim", 0)]
@@ -535,12 +527,10 @@ def load(path: str | Path) -> Trajectory:
     parts = []
     for outputs, time, about in load(Path(path)):
         p, v, a, j = map(outputs.get, QUANTITIES)
-        mode = str(about.get("mode", ""))
-        # a file has other attributes, too
-        options = (
-            (*MODES[mode].option_names(), "actions", "absolute") if mode in MODES else ("method",)
-        )
-        about = {name: about[name] for name in options if name in about}
+        mode, options = str(about.get("mode", "")), ["method"]
+        if mode in MODES:
+            options = [*MODES[mode].option_names(), "actions", "absolute"]
+        about = {name: about[name] for name in options if name in about}  # a file has others, too
         parts.append(Trajectory(p, v, a, j, time, mode, about))
     return concatenate(parts)
 
@@ -561,10 +551,7 @@ def output_names(write: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def state_parts(state: StateLike, role: str, shape: Sequence[int]) -> dict[str, Array]:
-    """Lists the parts [S, D] of a start or goal state by name; ``shape`` [D] is that of "zero".
-
-    Raises UsageError for another word, and for several arrays that are no State.
-    """
+    """Lists the parts [S, D] of a start or goal state by name; ``shape`` [D] is that of "zero"."""
     if state is None:
         return {}
     if isinstance(state, str):

@@ -48,7 +48,6 @@ class Unit:
 
     @property
     def known(self) -> bool:
-        """Whether it can be converted."""
         return self.name in _UNITS
 
     @property
@@ -78,7 +77,6 @@ def parse_unit(text: str) -> Unit | None:
 
 @lru_cache(maxsize=256)
 def _parsed(written: str) -> Unit:
-    """Parses a unit; an unknown one keeps its name."""
     if written in ("", "-", "1"):
         return NO_UNIT
     text = written
@@ -146,32 +144,24 @@ def require_dof_units(units: Units, count: int, where: object) -> Units:
     """Checks that units are one, or one for each of ``count`` dofs; raises InputError otherwise."""
     if len(units) in (1, count):
         return units
-    raise InputError(
-        "wrong number of units",
-        where=where,
-        expected=f"one, or {count}: one for each dof",
-        found=unit_text(units),
-    )
+    what, expected = "wrong number of units", f"one, or {count}: one for each dof"
+    raise InputError(what, where=where, expected=expected, found=unit_text(units))
 
 
 def require_convertible_units(sources: Sequence[tuple[object, Units | None]]) -> None:
-    """Raises InputError for units that cannot be converted into each other, such as rad and m.
-
-    ``sources`` are units with the place where a file or an option states them.
-    """
+    """Raises InputError for units, with their places, such as rad and m."""
     # the first source of each kind of units, which the message names
     kinds: dict[tuple[Unit, ...], object] = {}
     for place, units in sources:
         kind = tuple(Unit(unit.si) for unit in units or ())
         for first, where in kinds.items():
             if differ(first, kind):
-                raise InputError(
+                what, hint = (
                     "units that cannot be converted into each other",
-                    where=place,
-                    expected=f"{unit_text(first)}, as {where}",
-                    found=unit_text(kind),
-                    hint="--units says what is right",
+                    "--units says what is right",
                 )
+                expected, found = f"{unit_text(first)}, as {where}", unit_text(kind)
+                raise InputError(what, where=place, expected=expected, found=found, hint=hint)
         kinds.setdefault(kind, place)
 
 

@@ -43,22 +43,14 @@ class Remark(NamedTuple):
 
 
 class Course(NamedTuple):
-    """The paths of a trajectory between its stops; none if it does not move.
-
-    Attributes:
-        first: the position at the start [D].
-        moving: whether the trajectory moves at its start and at its end.
-        dwells: the first and the last time of each standstill, which is left out.
-        corners: the time, or row, and the angle of each corner at which the trajectory rests.
-        remarks: what was assumed, as it was not given.
-    """
+    """The paths of a trajectory between its stops; none if it does not move."""
 
     paths: list[Path]
-    first: Floats
-    moving: tuple[bool, bool] = (False, False)
-    dwells: Sequence[tuple[float, float]] = ()
-    corners: Sequence[tuple[float, float]] = ()
-    remarks: Sequence[Remark] = ()
+    first: Floats  # the position at the start [D]
+    moving: tuple[bool, bool] = (False, False)  # at its start and at its end
+    dwells: Sequence[tuple[float, float]] = ()  # first and last time of standstill, left out
+    corners: Sequence[tuple[float, float]] = ()  # time, or row, and angle where it rests
+    remarks: Sequence[Remark] = ()  # what was assumed, as it was not given
 
 
 class CourseTiming(NamedTuple):
@@ -89,8 +81,7 @@ def make_course(
 ) -> Course:  # fmt: skip
     """Makes the paths through rows [K, D] at times [K], or through waypoints.
 
-    corners: None refuses them, ``"stop"`` rests there, a radius cuts all rows within it. Raises
-    InputError, whose places name no trajectory.
+    corners: None refuses them, ``"stop"`` rests there, a radius cuts all rows within it.
     """
     rows, rates = np.array(points, np.float64), [velocity, acceleration]
     tables = zip(QUANTITIES, (rows, *rates), strict=False)
@@ -155,10 +146,8 @@ def _make_path(
     rows: Floats, knots: Floats | None, ends: Sequence[Sequence[Floats]],
     moving: tuple[bool, bool], cornered: bool,
 ) -> Path:  # fmt: skip
-    """Makes a path through rows, with the rates of its ``moving`` ends.
-
-    The clock of the rows tells where the curve bends, unless it goes on at a corner.
-    """
+    """Makes a path through rows, with the rates of its ``moving`` ends."""
+    # the clock of the rows tells where the curve bends, unless it goes on at a corner
     length = _lengths(rows)
     even = np.diff(length).min() > 1e-3 * np.diff(length).max()
     if knots is None or (cornered and even and not any(moving)):
@@ -176,11 +165,9 @@ def _lengths(rows: Floats) -> Floats:
 
 
 def _end_motion(velocity: Floats | None, slopes: Floats) -> tuple[tuple[bool, bool], list[Remark]]:
-    """Tells whether a trajectory moves at its start and at its end, with remarks.
-
-    It moves if a stored rate exceeds 1 % of the dof's peak speed. Positions alone rest at their
-    ends, with a remark if their slopes exceed 5 %.
-    """
+    """Tells whether a trajectory moves at its start and at its end, with remarks."""
+    # It moves if a stored rate exceeds 1 % of the dof's peak speed. Positions alone rest at their
+    # ends, with a remark if their slopes exceed 5 %.
     rates, least = (slopes, 0.05) if velocity is None else (velocity, 0.01)
     peak = abs(rates).max(0)
     # a dof that hardly moves, as by noise, decides nothing
@@ -195,11 +182,7 @@ def _end_motion(velocity: Floats | None, slopes: Floats) -> tuple[tuple[bool, bo
 
 
 def _find_corners(rows: Floats, knots: Floats, isolated: bool) -> tuple[Integers, Floats]:
-    """Finds the rows at which a path turns, and by how many degrees.
-
-    ``isolated``: only those at which the slope changes ten times as much as at the two rows on
-    either side, as a densely sampled curve may turn by as much over several rows.
-    """
+    """Finds the rows at which a path turns, and by how many degrees."""
     rise = np.diff(rows, axis=0)
     slopes, size = rise / np.diff(knots)[:, None], np.linalg.norm(rise, axis=1)
     with np.errstate(all="ignore"):
@@ -207,6 +190,8 @@ def _find_corners(rows: Floats, knots: Floats, isolated: bool) -> tuple[Integers
     angles = np.pad(np.degrees(np.arccos(np.clip(cosine, -1, 1))), 1)
     sharp = angles >= _TURN
     if isolated:
+        # only where the slope changes ten times as much as at the two rows on either side, since
+        # a densely sampled curve may turn by as much over several rows
         kinks = np.pad(np.linalg.norm(np.diff(slopes, axis=0), axis=1), 3)
         around = np.max([kinks[:-4], kinks[1:-3], kinks[3:-1], kinks[4:]], axis=0)
         # rounding makes no corner
@@ -267,10 +252,7 @@ def limit_faults(parts: Sequence[str], bounds: Mapping[str, Any]) -> Iterator[Fa
 
 
 def solve_timings(courses: Sequence[Course], bounds: Bounds) -> list[CourseTiming]:
-    """Computes the fastest timing of each course.
-
-    Raises UsageError without compiled kernels, and InputError for impossible limits.
-    """
+    """Computes the fastest timing of each course; raises UsageError without compiled kernels."""
     if why := absence():
         what, hint = "the fastest timing takes compiled kernels", "method='uniform'"
         raise UsageError(what, where="method", found=why, hint=hint, shell="--method uniform")
@@ -292,8 +274,7 @@ def make_setpoints(
 ) -> Setpoints:  # fmt: skip
     """Makes the control points of a timing, whose differences keep the limits at every step.
 
-    ``rate`` is in Hz; ``rows``, a number of rows, replaces it; ``duration`` is exact. Raises
-    InputError if rounding, or the duration, leaves no such points.
+    ``rate`` is in Hz; ``rows``, a number of rows, replaces it; ``duration`` is exact.
     """
     # From rest to rest the timing is stretched to a whole number of steps. An end that moves keeps
     # its speed, so that the last step, or the first, reaches into the rest at the other end; if
@@ -368,11 +349,9 @@ def duration_error(duration: float, least: float) -> InputError:
 def _sample_course(
     course: Course, timing: CourseTiming, extent: float, steps: int, jerkless: bool
 ) -> Floats:
-    """Samples positions at the ends of ``steps`` equal parts of an extent, and around it.
-
-    The extent begins with the timing, or ends with it if the course moves at its end. The positions
-    around it repeat the ends; at a moving end they continue its Taylor polynomial.
-    """
+    """Samples positions at the ends of ``steps`` equal parts of an extent, and around it."""
+    # The extent begins with the timing, or ends with it if the course moves at its end. The
+    # positions around it repeat the ends; at a moving end they continue its Taylor polynomial.
     if not (size := extent / steps):
         return np.repeat(course.first[None], steps + 6, 0)
     at = np.linspace(0, extent, steps + 1) + course.moving[1] * (timing.duration - extent)
@@ -410,10 +389,7 @@ def binding_shares(rows: Mapping[str, Floats], bounds: Bounds) -> dict[str, Floa
 
 
 def noise_cost(points: Floats, times: Floats, bounds: Bounds) -> float | None:
-    """Estimates how much longer noisy rows [K, D] take than rows smoothed by ``differentiate``.
-
-    The result is a share of the duration, or None for rows without noise.
-    """
+    """Estimates the share by which noisy rows [K, D] take longer than smoothed ones; else None."""
     # third differences of noise alternate: their autocorrelation from row to row is −3/4
     moving = np.ptp(points, 0) > 1e-3 * np.ptp(points, 0).max()
     third = np.diff(points[:, moving].astype(np.float64), 3, axis=0)

@@ -132,10 +132,7 @@ def fit(
 def fewest_intervals(
     largest: Callable[[int], float], error: float | None, degree: int, rows: int
 ) -> int:
-    """Searches roughly the fewest intervals with which the error ``largest`` is at most ``error``.
-
-    Raises UsageError for an error that is not positive or cannot be reached.
-    """
+    """Searches roughly the fewest intervals with which ``largest`` gives at most ``error``."""
     if error is None or not 0 < error < np.inf:
         raise UsageError("not an error", where="error", expected="a number > 0", found=str(error))
     require_intervals(degree + 2, degree, rows)
@@ -152,13 +149,9 @@ def fewest_intervals(
     fails, off, more = count - 1, largest(count), min(2 * count, most)
     while off > error:
         if more == count:
-            raise UsageError(
-                "an error that is not reached",
-                where="error",
-                expected=f"{error:g}",
-                found=f"{off:.3g} with {count} intervals",
-                hint="a larger error",
-            )
+            what, found = "an error that is not reached", f"{off:.3g} with {count} intervals"
+            hint = "a larger error"
+            raise UsageError(what, where="error", expected=f"{error:g}", found=found, hint=hint)
         off_with_more = error_with(more)
         if np.isinf(off_with_more):
             most, more = more - 1, (count + more) // 2
@@ -184,11 +177,9 @@ def require_intervals(intervals: int, degree: int, rows: int) -> None:
 def _fit(
     rows: Array, times: Floats, degree: int, ends: Sequence[Mapping[str, Array]], intervals: int
 ) -> Fitted:
-    """Fits rows [B, T, D] at times [1 or B, T] with the prescribed parts of both ``ends``.
-
-    The unknowns [B, N, D] are p, v, a and j of the start, the points between, and p, v, a and j of
-    the goal, per knot instead of per second.
-    """
+    """Fits rows [B, T, D] at times [1 or B, T] with the prescribed parts of both ``ends``."""
+    # The unknowns [B, N, D] are p, v, a and j of the start, the points between, and p, v, a and j
+    # of the goal, per knot instead of per second.
     require_intervals(intervals, degree, rows.shape[1])
     target, dtype, batch = float64(rows), output_dtype(rows.dtype), len(rows)
     # knots lie evenly between the first and the last time of each trajectory
@@ -210,10 +201,8 @@ def _fit(
         # the curve of the prescribed parts is subtracted; the rest is linear in the free unknowns
         off = target - _curve(unknowns, at, degree)
         groups = [slice(None)] if len(at) == 1 else [slice(b, b + 1) for b in range(batch)]
-        changes = [
-            _least_squares(off[group], line, degree, free)
-            for group, line in zip(groups, at, strict=True)
-        ]
+        pairs = zip(groups, at, strict=True)
+        changes = [_least_squares(off[group], line, degree, free) for group, line in pairs]
         unknowns = unknowns + concatenate(changes, 0)
 
     states = []
@@ -243,10 +232,8 @@ def _curve(unknowns: Array, at: Floats, degree: int) -> Array:
 
 
 def _least_squares(rows: Array, at: Floats, degree: int, free: Any) -> Array:
-    """Solves for the unknowns [B, N, D], 0 where not free, of the curve nearest to rows [B, T, D].
-
-    ``at`` [T] are the times of the rows in knots.
-    """
+    """Solves for the unknowns [B, N, D], 0 where not free, of the curve nearest to rows [B, T, D]
+    at times [T] in knots."""
     count = int(free.sum())
     width = min(_INTERVALS + degree + 4, count)
     number = np.where(free, np.cumsum(free) - 1, count)

@@ -34,7 +34,7 @@ from trajcli.curves.sampling import (
     HALF_ULP,
     beyond_rounding,
     derivative,
-    finite_order,
+    finite_mode_outputs,
     half_ulp,
     is_known,
     locate_times,
@@ -58,17 +58,11 @@ Curve: TypeAlias = Callable[[Array], Outputs]
 
 
 class Knots(NamedTuple):
-    """The times of rows, from 0 on.
-
-    Attributes:
-        times: [1 or B, T].
-        rounding: by how much the rounding of time stamps may have moved them, in seconds.
-        durations: the last times [1 or B, 1]; None if times cannot be read, as in torch.func.
-    """
+    """The times of rows, from 0 on, [1 or B, T]."""
 
     times: Array
-    rounding: float
-    durations: Floats | None
+    rounding: float  # by how many seconds the rounding of time stamps may have moved them
+    durations: Floats | None  # [1 or B, 1]; None if times cannot be read, as in torch.func
 
 
 METHODS = get_args(CurveName)
@@ -209,10 +203,7 @@ def _resample_padded(
 def hold_dof_rows(
     values: Array, name: str, rows: Array, knots: Array, at: Array, dofs: Sequence[int]
 ) -> Array:
-    """Makes some dofs of sampled values [B, N, D] keep each of the rows [B, T, D] until the next.
-
-    Such a dof stands still: its rates are 0. Writes into NumPy arrays.
-    """
+    """Makes dofs of sampled values [B, N, D], in place if NumPy, keep each row until the next."""
     held = _hold(float64(rows[..., dofs]), knots, at)
     return replace_dofs(values, dofs, 0 * held if name in QUANTITIES[1:] else held)
 
@@ -222,8 +213,7 @@ def new_times(
 ) -> tuple[Array, Array]:
     """Finds the new times of rows [B, T, D], and at which times [1 or B, N] to evaluate the curve.
 
-    The two differ for a new row after the last row, which holds it; ``holds`` as for
-    ``count_new_rows``. Raises as ``resample``.
+    The two differ for a new row after the last row, which holds it; see ``count_new_rows``.
     """
     if (rate is None) == (at is None):
         raise UsageError("either rate or at names the new times", where="rate, at")
@@ -239,23 +229,16 @@ def new_times(
                 hint="at= names the new times",
             )
         if not (math.isfinite(rate) and rate > 0):
-            raise UsageError(
-                "a rate that is not positive", where="rate", expected="Hz > 0", found=str(rate)
-            )
+            what = "a rate that is not positive"
+            raise UsageError(what, where="rate", expected="Hz > 0", found=str(rate))
         # actions have one knot more than rows: the end of the last action
         acting = knots.times.shape[1] > rows.shape[1]
-        counts = {
-            count_new_rows(rate, end, knots.rounding, acting, holds)
-            for end in knots.durations[:, 0].tolist()
-        }
+        ends = knots.durations[:, 0].tolist()
+        counts = {count_new_rows(rate, end, knots.rounding, acting, holds) for end in ends}
         if len(counts) > 1:
-            raise InputError(
-                "trajectories of different duration",
-                where="rate",
-                expected="one",
-                found=f"{min(counts)} to {max(counts)} rows",
-                hint="at= names times [N] for all, or [B, N]",
-            )
+            what, found = "trajectories of different duration", f"{min(counts)} to {max(counts)}"
+            hint = "at= names times [N] for all, or [B, N]"
+            raise InputError(what, where="rate", expected="one", found=f"{found} rows", hint=hint)
         new = np.arange(counts.pop()) / rate
         # the last new row holds the last row, or is past it by rounding
         within = np.minimum(new, knots.durations)
@@ -266,12 +249,10 @@ def new_times(
 def default_method(
     mode: str, options: Mapping[str, Any], parts: Outputs, knots: Array
 ) -> CurveName | None:
-    """Chooses the method if none is named; None is the curve that the mode defines.
-
-    Hermite curves, as of ros2_control, need rates that are derivatives at the rows: with the sums
-    and differences of Euler's method a quintic has four times the peak acceleration. Without a
-    mode, the first rows of ``parts`` at ``knots`` [1 or B, T] decide.
-    """
+    """Chooses the method if none is named; None is the curve that the mode defines."""
+    # Hermite curves, as of ros2_control, need rates that are derivatives at the rows: with the sums
+    # and differences of Euler's method a quintic has four times the peak acceleration. Without a
+    # mode, the first rows decide.
     names, known = _consecutive(parts), mode != "" and is_known(mode, options)
     if known and not missing_parts(mode, options, parts):
         return None
@@ -300,10 +281,8 @@ def default_method(
 
 
 def stops(method: str | None, mode: str, options: Mapping[str, Any]) -> bool:
-    """Tells whether the last row may be held at whatever speed it is reached.
-
-    It may after lines, which turn at every row, and after the plan of a mode, which ends there.
-    """
+    """Tells whether the last row may be held at whatever speed it is reached."""
+    # it may after lines, which turn at every row, and after the plan of a mode, which ends there
     takes_start = mode not in MODES or MODES[mode].takes_start
     # rows of "ends=recording" need not end at rest, nor do those of a mode without a start
     planned = mode != "" and takes_start and options.get("ends") != "recording"
@@ -311,10 +290,8 @@ def stops(method: str | None, mode: str, options: Mapping[str, Any]) -> bool:
 
 
 def at_rest(parts: Outputs, knots: Array) -> npt.NDArray[np.bool_]:
-    """Tells for each trajectory [B] whether it has stopped at its last row.
-
-    The rates there decide, or the last step if there are none. Rows that cannot be read move.
-    """
+    """Tells for each trajectory [B] whether it has stopped; if rows cannot be read, it has not."""
+    # the rates at the last row decide, or the last step if there are none
     rows, *rates = (parts[name] for name in _consecutive(parts)[:2])
     rise, step = rows[:, -1] - rows[:, -2:][:, 0], knots[:, -1:] - knots[:, -2:][:, :1]
     slow = abs(rates[0][:, -1]) <= _STOPPED if rates else abs(rise) <= _STOPPED * step
@@ -322,10 +299,7 @@ def at_rest(parts: Outputs, knots: Array) -> npt.NDArray[np.bool_]:
 
 
 def mode_curve(mode: str, options: Mapping[str, Any], parts: Outputs, knots: Array) -> Curve:
-    """Makes the curve that a mode defines through rows [B, T, D] at knots [1 or B, T].
-
-    Derivatives above an action that the mode holds are not finite, and are left out.
-    """
+    """Makes the curve that a mode defines through rows [B, T, D] at knots [1 or B, T]."""
     p, v, a, j = (parts.get(name) for name in QUANTITIES)
     rows = Trajectory(p, v, a, j, knots, mode, options)
     names = finite_mode_outputs(mode, options, parts)
@@ -337,17 +311,10 @@ def mode_curve(mode: str, options: Mapping[str, Any], parts: Outputs, knots: Arr
     return curve
 
 
-def finite_mode_outputs(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
-    """Lists the outputs that are finite everywhere between the rows of a mode."""
-    return [name for name in QUANTITIES[: finite_order(mode, options) + 1] if name in parts]
-
-
 def method_curve(method: str, parts: Outputs, knots: Array, hold: float = 0.0) -> Curve:
     """Makes the curve of a method through the lowest quantity of rows at knots [1 or B, T].
 
-    ``parts`` are that quantity [B, T, D] and, where known, its derivatives. At a row the curve
-    gives the row, with the derivatives of the step that ends there. Raises UsageError if the method
-    needs derivatives that are absent.
+    ``parts`` are that quantity [B, T, D] and, where known, its derivatives.
     """
     outputs, names = finite_outputs(method, parts), _consecutive(parts)
     dtype = output_dtype(parts[names[0]].dtype)
@@ -372,18 +339,15 @@ def method_curve(method: str, parts: Outputs, knots: Array, hold: float = 0.0) -
 def finite_outputs(method: str, parts: Iterable[str]) -> tuple[str, ...]:
     """Lists the outputs that are finite everywhere on the curve through the lowest of ``parts``.
 
-    A derivative is finite where the one below does not jump: none for ``hold``, one for ``linear``
-    and ``ramp-and-hold``, two for ``cubic`` with velocities, three for the cubic spline and
-    ``quintic``. Raises UsageError if the method needs derivatives that are absent.
+    Raises UsageError if the method needs derivatives that are absent.
     """
     names = _consecutive(parts)
     if method == "quintic" and len(names) < 3:
-        raise UsageError(
-            "quintic takes rows of derivatives",
-            where="method",
-            expected="the values and two derivatives of them",
-            hint="cubic takes the values alone",
-        )
+        what, hint = "quintic takes rows of derivatives", "cubic takes the values alone"
+        expected = "the values and two derivatives of them"
+        raise UsageError(what, where="method", expected=expected, hint=hint)
+    # A derivative is finite where the one below does not jump: lines have one, a cubic Hermite
+    # curve has two, and a cubic spline three.
     count = {"hold": 1, "cubic": 3 if names[1:] else 4, "quintic": 4}.get(method, 2)
     lowest = QUANTITIES.index(names[0])
     return QUANTITIES[lowest : lowest + count]
@@ -400,8 +364,7 @@ def count_new_rows(rate: float, duration: float, rounding: float, acting: bool, 
     """Counts the rows at ``rate`` within a duration, which may be off by ``rounding``.
 
     ``acting``: the duration ends with the last action, which has no row at its end. ``holds``: if
-    no row falls on the very end, one more row holds the last. It keeps the velocity with which a
-    plan hands over, since zero would be a stop that nobody planned.
+    no row falls on the very end, one more holds the last, with the velocity of a plan's end.
     """
     # 2**60 rows are more than any disk holds
     steps, slack = min(duration * rate, 2.0**60), rounding * rate + 1e-9
@@ -454,10 +417,8 @@ def row_knots(
 
 
 def stamp_rounding(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> float:
-    """Bounds the error of time stamps and their differences by the rounding of their dtype.
-
-    ``kind`` is the dtype that they were converted from, if any.
-    """
+    """Bounds the error of time stamps and their differences by the rounding of their dtype, or of
+    the ``kind`` that they were converted from."""
     kind = kind or stamps.dtype
     if kind.kind != "f":
         return 0.0
@@ -491,11 +452,10 @@ def _ramp(rows: Array, knots: Array, at: Array, hold: float) -> list[Array]:
 def hermite(
     rows: Sequence[Array], half_ulps: Sequence[float], knots: Array, at: Array, orders: int = 4
 ) -> list[Array]:
-    """Evaluates polynomials that have given values and derivatives at both ends of a step.
+    """Evaluates the first ``orders`` derivatives, from values on, of Hermite polynomials.
 
     ``rows`` are values and one or two derivatives, [B, T, D] each, at ``knots`` [1 or B, T].
-    ``half_ulps`` are those of the dtypes that they were rounded to. The result has ``orders``
-    derivatives, counting the values, at times ``at`` [1 or B, N].
+    ``half_ulps`` are those of the dtypes that they were rounded to; ``at`` is [1 or B, N].
     """
     # a Taylor polynomial around the row that ends the step: a row has the derivatives of that step
     base = search(knots, at, right=False)
@@ -547,9 +507,9 @@ def _higher_derivatives(
 def spline_slopes(rows: Array, knots: Array) -> Array:
     """Computes slopes [B, T, D] of the not-a-knot cubic spline through rows at knots [1 or B, T].
 
-    Through three rows it is the parabola, through two the line. C. de Boor, "A Practical Guide to
-    Splines", ch. IV.
+    C. de Boor, "A Practical Guide to Splines", ch. IV.
     """
+    # through three rows it is the parabola, through two the line
     n = rows.shape[1]
     if n == 1:
         return 0.0 * rows

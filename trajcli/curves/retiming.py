@@ -248,10 +248,7 @@ def retime(
 
 
 def stretch_pace(pace: Pace, durations: Floats, duration: float) -> Pace:
-    """Stretches trajectories of ``durations`` [B] to one duration, from the fastest pace on.
-
-    Raises InputError if limits forbid the duration.
-    """
+    """Stretches trajectories of ``durations`` [B] to one duration, from the fastest pace on."""
     # a trajectory that does not move has no pace of its own
     used = np.max([1 - x for x in pace.slack.values()], axis=0)
     least = float((durations * pace.factor * (used > 0)).max())
@@ -354,10 +351,8 @@ def _fastest(
 
 
 def _growth(trajectory: Trajectory, knots: Array, pace: Pace) -> Array:
-    """Makes ones [B] that carry the gradient of the factor's logarithm.
-
-    The factor is a root of the value that is at its limit, times a constant.
-    """
+    """Makes ones [B] that carry the gradient of the factor's logarithm."""
+    # the factor is a root of the value that is at its limit, times a constant
     outputs, growth = trajectory.outputs(), match_library(np.ones(len(pace.factor)), knots)
     between: Mapping[str, Array] = {}
     if (pace.root >= 0).any():
@@ -381,10 +376,8 @@ def find_pace(
     slower_only: bool,
     between: Mapping[str, Floats],
 ) -> Pace:
-    """Finds the fastest uniform pace of rows [B, T, D] within limits, by quantity.
-
-    ``between`` are values between the rows [B, n, T−1, D], which keep the limits as well.
-    """
+    """Finds the fastest uniform pace of rows [B, T, D], and of the values ``between`` them
+    [B, n, T−1, D], within limits, by quantity."""
     values = {name: parts[name] for name in QUANTITIES[1:] if name in parts}
     bounds = limit_pairs(limits, next(iter(parts.values())).shape[-1])
     bounds.pop(QUANTITIES[0], None)  # positions are the same at any pace
@@ -409,12 +402,9 @@ def find_pace(
     limited_by[(factor == 0.0) | (slower_only & (factor < 1.0))] = ""
     factor = np.where(factor == 0.0, 1.0, np.maximum(factor, 1.0 if slower_only else 0.0))
     if (bad := ~((factor > _LEAST) & (factor < 1.0 / _LEAST))).any():
-        number = int(bad.argmax())
-        raise InputError(
-            "limits that no pace can keep",
-            where=f"trajectory {number}, {limited_by[number]}",
-            found=f"time × {factor[number]:.3g}",
-        )
+        number, what = int(bad.argmax()), "limits that no pace can keep"
+        where, found = f"trajectory {number}, {limited_by[number]}", f"time × {factor[number]:.3g}"
+        raise InputError(what, where=where, found=found)
     for ranges in peaks:
         factor = _round_up(factor, ranges, bounds)
     slack = {
@@ -438,10 +428,7 @@ def find_pace(
 
 
 def limit_pairs(limits: Any, dofs: int, margin: float = 1.0) -> dict[str, _Pair]:
-    """Reads the lower and the upper limit by quantity, float64 [] or [D], times a margin.
-
-    Raises UsageError for limits of no quantity, and InputError for another number of dofs.
-    """
+    """Reads the lower and the upper limit by quantity, float64 [] or [D], times a margin."""
     names = [*limits] if isinstance(limits, Mapping) else [None]
     if unknown := [name for name in names if name not in QUANTITIES]:
         found = repr(unknown[0] or limits)
@@ -468,10 +455,8 @@ def _peaks(values: Array, name: str) -> tuple[Array, Array]:
     low, high = reduce_rows(np.minimum, values), reduce_rows(np.maximum, values)
     bad = ~(np.isfinite(low) & np.isfinite(high))
     if bad.any():
-        raise InputError(
-            "NaN or Inf cannot be brought within limits",
-            where=f"{name}, trajectory {int(np.argwhere(bad)[0, 0])}",
-        )
+        where = f"{name}, trajectory {int(np.argwhere(bad)[0, 0])}"
+        raise InputError("NaN or Inf cannot be brought within limits", where=where)
     # limits lie on both sides of zero: values of one sign use nothing of the other side
     return np.minimum(low, 0), np.maximum(high, 0)
 
@@ -485,8 +470,7 @@ def _shares(low: Array, high: Array, bounds: Sequence[Floats]) -> Floats:
 def scale_outputs(
     parts: Mapping[str, Array], factor: Floats, growth: Array | float = 1.0
 ) -> dict[str, Array]:
-    """Scales quantities [B, ...] of trajectories that take ``factor`` · ``growth`` [B] times as
-    long."""
+    """Scales quantities [B, ...] to trajectories ``factor`` · ``growth`` [B] times as long."""
     scaled = dict(parts)
     for order, name in enumerate(QUANTITIES):
         if order and name in parts:
@@ -528,11 +512,10 @@ def extremes(
 ) -> dict[str, Array]:  # fmt: skip
     """Finds the extreme velocities, accelerations and jerks within the steps between rows.
 
-    ``rows`` are position to jerk [B, T, D] by name, NumPy or torch, at ``times`` [T] or [B, T].
-    ``steps`` [B] selects one step of each trajectory, None all T − 1. The result has, by name
-    [B, n, T−1, D], the values where the derivative is zero, at most n in a step; the others repeat
-    a row. It is empty without the rows that the curve is computed from. Raises UsageError if no
-    known polynomial joins the rows.
+    ``rows`` are position to jerk [B, T, D] by name, at ``times`` [T] or [B, T]. ``steps`` [B]
+    selects one step of each trajectory, None all T − 1. The result has, by name [B, n, T−1, D], the
+    values where the derivative is zero, at most n in a step; the others repeat a row. It is empty
+    without the rows that the curve is computed from.
     """
     (knots,) = seconds(times[None] if times.ndim == 1 else times)
     if missing_parts(mode, options, rows) or knots.shape[1] < 2:
@@ -570,11 +553,8 @@ def extremes(
 def method_extremes(
     method: str, rows: Mapping[str, Floats], times: Floats, kinds: Mapping[str, np.dtype[Any]]
 ) -> dict[str, Floats]:
-    """Finds the extremes of the cubic or quintic curve through rows, by name [B, 2, T−1, D].
-
-    ``rows`` [B, T, D] are positions and velocities at least, at ``times`` [B, T]; ``kinds`` are the
-    dtypes that they were rounded to, by name.
-    """
+    """Finds the extremes of the cubic or quintic curve through rows [B, T, D], which were rounded
+    to the dtypes ``kinds``, at ``times`` [B, T]: by name [B, 2, T−1, D]."""
     (knots,), names = seconds(times), [name for name in QUANTITIES if name in rows]
     tables, precisions = [rows[name] for name in names], [kinds[name] for name in names]
     known, step = polynomials(method, tables, knots, precisions), np.diff(knots)[..., None]
@@ -600,10 +580,7 @@ def method_extremes(
 def polynomials(
     method: str, rows: Sequence[Floats], knots: Floats, kinds: Sequence[np.dtype[Any]]
 ) -> list[Floats]:
-    """Computes values and derivatives amid each step [B, T−1, D] of the cubic or quintic curve.
-
-    ``rows`` are values and their derivatives, which were rounded to the dtypes ``kinds``.
-    """
+    """Computes values and derivatives amid each step [B, T−1, D] of the cubic or quintic curve."""
     tables = [x.astype(np.float64) for x in rows[: ARRAY_COUNTS[method]]]
     half_ulps = [half_ulp(np.empty(0, kind)) for kind in kinds]
     return hermite(tables, half_ulps, knots, (knots[:, 1:] + knots[:, :-1]) / 2, 2 * len(tables))

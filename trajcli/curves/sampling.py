@@ -29,14 +29,26 @@ def taylor(
 
     ``rows`` are p, v, a, j [B, T, D] in the dtype that they were rounded to, None where absent, at
     times ``knots`` [b, T]. The result, in float64, has the derivatives of all orders at the row
-    that each time ``at`` [b, N] belongs to, and the time since that row. Raises UsageError if no
-    known polynomial joins the rows.
+    that each time ``at`` [b, N] belongs to, and the time since that row.
     """
     order = polynomial_order(mode, options)
     wide = [None if x is None else float64(x) for x in rows]
     if degree := spline_degree(mode, options):
         return _expand_spline(wide, [*map(half_ulp, rows)], knots, at, degree)
-    return _expand_held(wide, knots, at, order, options["scheme"])
+    # around the row that ends the step, so that the time of a row gives its action unchanged
+    index = search(knots, at, right=False)
+    tau = (at - take(knots, index))[..., None]
+    known: list[Array] = [x if x is None else take(x, index) for x in wide[: order + 1]]
+    if options["scheme"] == "foh":  # the first row has no step before it, and takes the next step
+        before = (index - 1).clip(min=0)
+        after = (before + 1).clip(max=knots.shape[1] - 1)
+        slope = wide[order + 1] if order < 3 else None
+        if slope is not None:  # the stored slope is of actions that were not rounded
+            known.append(take(slope, after))
+        else:
+            rise = take(wide[order], after) - take(wide[order], before)
+            known.append(rise / _step(knots, before))
+    return known, tau
 
 
 def half_ulp(rows: Array | None) -> float:
@@ -63,12 +75,10 @@ def is_cascade(mode: str, options: Mapping[str, Any]) -> bool:
 
 
 def hold_side(mode: str, options: Mapping[str, Any], quantity: str) -> str:
-    """Says for which step a quantity is constant at its row: "into" or "out of" it; "" for none.
-
-    From clique to jerk a_t − a_{t−1} = dt_t·j_t, except for linear jerks (foh); euler and zoh hold
-    an action for the whole step into its row. A cubic B-spline has one jerk from a knot to the
-    next, which begins with the row at the knot.
-    """
+    """Says for which step a quantity is constant at its row: "into" or "out of" it; "" for none."""
+    # From clique to jerk a_t − a_{t−1} = dt_t·j_t, except for linear jerks (foh); euler and zoh
+    # hold an action for the whole step into its row. A cubic B-spline has one jerk from a knot to
+    # the next, which begins with the row at the knot.
     if mode == "bspline":
         return "out of" if quantity == "jerk" and str(options["degree"]) == "3" else ""
     scheme = str(options.get("scheme"))
@@ -85,10 +95,8 @@ def is_known(mode: str, options: Mapping[str, Any]) -> bool:
 
 
 def polynomial_order(mode: str, options: Mapping[str, Any]) -> int:
-    """Finds the highest derivative that values between rows are computed from.
-
-    Raises UsageError if no known polynomial joins the rows of the mode.
-    """
+    """Finds the highest derivative that values between rows are computed from; raises UsageError
+    if no known polynomial joins the rows of the mode."""
     if spline_degree(mode, options):
         return 3
     scheme = options.get("scheme")
@@ -105,10 +113,11 @@ def polynomial_order(mode: str, options: Mapping[str, Any]) -> int:
     )
 
 
-def finite_order(mode: str, options: Mapping[str, Any]) -> int:
-    """Returns the highest order of derivative that is finite everywhere between the rows."""
+def finite_mode_outputs(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
+    """Lists the outputs that are finite everywhere between the rows of a mode."""
     # foh is linear in the action, whose slope is finite as well
-    return polynomial_order(mode, options) + (options.get("scheme") == "foh")
+    order = polynomial_order(mode, options) + (options.get("scheme") == "foh")
+    return [name for name in QUANTITIES[: order + 1] if name in parts]
 
 
 def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
@@ -129,11 +138,10 @@ def end_slack(knots: Floats) -> list[Floats]:
 def locate_times(
     times: Array, knots: Array, batch: int, rounding: float = 0.0, lengths: Array | None = None
 ) -> Array:
-    """Moves times that mean rows, up to rounding, onto these rows.
+    """Moves times [N] or [B, N] that mean rows, up to rounding, onto these rows: [1 or B, N].
 
-    Converts ``times`` [N] or [B, N] to float64 [1 or B, N]. ``knots`` [1 or B, T] are the times of
-    the rows, of which ``lengths`` [B] are data; ``rounding`` is theirs in seconds, in addition to
-    that of sums of steps. Raises InputError for times of another shape, or outside the knots.
+    ``knots`` [1 or B, T] are the times of the rows, of which ``lengths`` [B] are data; ``rounding``
+    is theirs in seconds, in addition to that of sums of steps. Raises InputError for wrong times.
     """
     at = float64(times)
     at = at[None] if at.ndim == 1 else at
@@ -177,25 +185,6 @@ def _rounding(knots: Array, index: Array) -> Array:
     return share.minimum(sums) if is_torch(step) else np.minimum(share, sums)
 
 
-def _expand_held(
-    rows: list[Array], knots: Array, at: Array, order: int, scheme: str
-) -> tuple[list[Array], Array]:
-    """Expands rows whose derivative ``order`` is held (zoh) or linear (foh) within a step."""
-    # around the row that ends the step, so that the time of a row gives its action unchanged
-    index, above = search(knots, at, right=False), rows[order + 1 : order + 2]
-    tau = (at - take(knots, index))[..., None]
-    known: list[Array] = [x if x is None else take(x, index) for x in rows[: order + 1]]
-    if scheme == "foh":  # the first row has no step before it, and takes the next step
-        before = (index - 1).clip(min=0)
-        after = (before + 1).clip(max=knots.shape[1] - 1)
-        if not above or above[0] is None:
-            rise = take(rows[order], after) - take(rows[order], before)
-            known.append(rise / _step(knots, before))
-        else:  # the stored slope is of actions that were not rounded
-            known.append(take(above[0], after))
-    return known, tau
-
-
 def _expand_spline(
     rows: list[Array], half_ulps: list[float], knots: Array, at: Array, degree: int
 ) -> tuple[list[Array], Array]:
@@ -223,12 +212,9 @@ def _expand_spline(
 
 
 def beyond_rounding(values: Array, bound: Array, half: float) -> Array:
-    """Replaces values within the bound of rounding by zero.
-
-    Gradients pass through them for rows of float64, ``half`` a last place of which is HALF_ULP;
-    those of narrower dtypes are rounding as well.
-    """
+    """Replaces values within the bound of rounding by zero."""
     if is_torch(values):
+        # gradients pass through rows of float64; those of narrower dtypes are rounding as well
         lost = values.detach() if half == HALF_ULP else values
         return values - lost.where(abs(values) <= bound, 0.0)
     return np.where(abs(values) <= bound, 0.0, values)

@@ -17,6 +17,7 @@ from trajcli.curves.resampling import DEFAULT, count_new_rows
 from trajcli.curves.sampling import (
     curve_name,
     end_slack,
+    finite_mode_outputs,
     is_cascade,
     is_known,
     locate_times,
@@ -114,7 +115,7 @@ class Curves:
         self._moving = np.zeros(len(self._numbers), bool)
         finite: Sequence[str] = ()
         if self.mode is not None:
-            finite = resampling.finite_mode_outputs(*self.mode, quantities)
+            finite = finite_mode_outputs(*self.mode, quantities)
         elif quantities:
             finite = resampling.finite_outputs(self.method, quantities)
         self._others = [name for name in recording.arrays if name not in QUANTITIES]
