@@ -92,7 +92,6 @@ def wrong_shape(
     hint: str = "",
     shell: str = "",
 ) -> Fault:
-    """Makes the fault of an array that does not have the expected shape."""
     expected, shape = expected if isinstance(expected, str) else describe(expected), describe(found)
     return Fault(what, where=where, expected=expected, found=shape, hint=hint, shell=shell)
 
@@ -220,7 +219,6 @@ class Report:
         self.keep_ranges: list[dict[str, object]] = []
 
     def add_notes(self, *notes: str) -> None:
-        """Adds remarks, each once."""
         # dict.fromkeys keeps the order, and the first of equal remarks
         self.notes += (note for note in dict.fromkeys(notes) if note not in self._known)
         self._known.update(notes)
@@ -247,7 +245,6 @@ class Report:
             self.collected += error.faults
 
     def raise_faults(self) -> None:
-        """Raises all collected faults, each once."""
         # faults that differ only in their place are one: a thousand files give one message
         places: dict[Fault, list[object]] = {}
         for fault in dict.fromkeys(self.collected):

@@ -52,7 +52,6 @@ def allocate_memory(size: int) -> int:
 
 
 def free_memory(address: int) -> None:
-    """Frees what :func:`allocate_memory` allocated."""
     ctypes.CDLL(None).free(ctypes.c_void_p(address))
 
 

@@ -300,13 +300,10 @@ Written = QuantityName | Iterable[QuantityName]
 def as_trajectory(value: Any) -> Trajectory:
     """Checks that a value is a trajectory of consistent shapes, and unifies its library."""
     if not isinstance(value, Trajectory) or not value.outputs():
-        raise InputError(
-            "not a Trajectory",
-            where="trajectory",
-            expected="what integrate, differentiate, resample or load returns",
-            found=f"a {type(value).__name__}",
-            hint="trajcli.differentiate(positions, dt=...) makes one of recorded positions",
-        )
+        what, found = "not a Trajectory", f"a {type(value).__name__}"
+        expected = "what integrate, differentiate, resample or load returns"
+        hint = "trajcli.differentiate(positions, dt=...) makes one of recorded positions"
+        raise InputError(what, where="trajectory", expected=expected, found=found, hint=hint)
     outputs = value.outputs()
     arrays = {name: as_array(x, name) for name, x in {**outputs, "time": value.time}.items()}
     shape = tuple(next(iter(arrays.values())).shape)
@@ -357,12 +354,9 @@ def sample(
     trajectory = as_trajectory(trajectory)
     outputs = trajectory.outputs()
     if missing := missing_parts(trajectory.mode, trajectory.options, outputs):
-        raise UsageError(
-            f"{next(iter(outputs))} between rows takes outputs above it",
-            where="trajectory",
-            expected=f"{', '.join(missing)} as well",
-            hint="write= of integrate names the outputs",
-        )
+        what, hint = "between rows takes outputs above it", "write= of integrate names the outputs"
+        what, expected = f"{next(iter(outputs))} {what}", f"{', '.join(missing)} as well"
+        raise UsageError(what, where="trajectory", expected=expected, hint=hint)
     like = next(iter(outputs.values()))
     # integer stamps are counted from the first row before they become float64
     times = match_library(as_array(times, "times"), like, "times")

@@ -126,7 +126,6 @@ def unit_of_dof(units: Units, dof: int) -> Unit:
 
 
 def si_units(units: Units) -> Units:
-    """Converts units to the SI units of the same quantities."""
     return [Unit(unit.si, unit.order) for unit in units]
 
 
@@ -156,11 +155,8 @@ def require_convertible_units(sources: Sequence[tuple[object, Units | None]]) ->
         kind = tuple(Unit(unit.si) for unit in units or ())
         for first, where in kinds.items():
             if differ(first, kind):
-                what, hint = (
-                    "units that cannot be converted into each other",
-                    "--units says what is right",
-                )
-                expected, found = f"{unit_text(first)}, as {where}", unit_text(kind)
+                what, found = "units that cannot be converted into each other", unit_text(kind)
+                expected, hint = f"{unit_text(first)}, as {where}", "--units says what is right"
                 raise InputError(what, where=place, expected=expected, found=found, hint=hint)
         kinds.setdefault(kind, place)
 

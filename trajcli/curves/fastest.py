@@ -99,7 +99,7 @@ def make_course(
         n = len(rows) - len(begins)
         remarks = [Remark("repeated waypoints left out", n, str(n))] if n else []
         rows, moves, last = rows[begins], moves[moves], len(begins) - 1
-        knots = _lengths(rows)
+        knots = np.append(0.0, np.cumsum(np.linalg.norm(np.diff(rows, axis=0), axis=1)))
     else:
         labels, knots = times, (times - times[0]).astype(np.float64)
         runs = np.stack([begins, np.append(begins[1:], len(rows)) - 1], 1)
@@ -148,7 +148,7 @@ def _make_path(
 ) -> Path:  # fmt: skip
     """Makes a path through rows, with the rates of its ``moving`` ends."""
     # the clock of the rows tells where the curve bends, unless it goes on at a corner
-    length = _lengths(rows)
+    length = np.append(0.0, np.cumsum(np.linalg.norm(np.diff(rows, axis=0), axis=1)))
     even = np.diff(length).min() > 1e-3 * np.diff(length).max()
     if knots is None or (cornered and even and not any(moving)):
         return Path(length, rows)
@@ -157,11 +157,6 @@ def _make_path(
         if moving[side]:
             rates[side] = ends[side]
     return Path(knots - knots[0], rows, None, rates, True, moving)
-
-
-def _lengths(rows: Floats) -> Floats:
-    """Adds up the length of the polyline through rows to each of them."""
-    return np.append(0.0, np.cumsum(np.linalg.norm(np.diff(rows, axis=0), axis=1)))
 
 
 def _end_motion(velocity: Floats | None, slopes: Floats) -> tuple[tuple[bool, bool], list[Remark]]:
@@ -338,7 +333,6 @@ def make_setpoints(
 
 
 def duration_error(duration: float, least: float) -> InputError:
-    """Makes the error of a duration that limits forbid."""
     enough = math.ceil(least * 1e6) / 1e6
     return InputError(
         "limits forbid this duration", where="duration", expected=f">= {enough} s",

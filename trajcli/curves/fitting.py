@@ -275,10 +275,8 @@ def _least_squares(rows: Array, at: Floats, degree: int, free: Any) -> Array:
 
 
 def _too_few(segment: int, rows: int, unknowns: int, spread: float) -> Fault:
-    return Fault(
-        "too few rows to fit",
-        where=f"interval {segment} and those after it",
-        expected="rows that determine the curve",
-        found=f"{rows} rows for {unknowns} unknowns, which move {spread:.0e} times as far",
-        hint="fewer intervals, a larger error, or no gaps between the rows",
-    )
+    what, where = "too few rows to fit", f"interval {segment} and those after it"
+    found = f"{rows} rows for {unknowns} unknowns, which move {spread:.0e} times as far"
+    hint = "fewer intervals, a larger error, or no gaps between the rows"
+    expected = "rows that determine the curve"
+    return Fault(what, where=where, expected=expected, found=found, hint=hint)

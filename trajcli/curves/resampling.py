@@ -222,12 +222,9 @@ def new_times(
     else:
         rate = number(rate, "rate")
         if knots.durations is None:
-            raise UsageError(
-                "a rate needs times that can be read",
-                where="times",
-                found="tensors that are traced, or within torch.func",
-                hint="at= names the new times",
-            )
+            what, hint = "a rate needs times that can be read", "at= names the new times"
+            found = "tensors that are traced, or within torch.func"
+            raise UsageError(what, where="times", found=found, hint=hint)
         if not (math.isfinite(rate) and rate > 0):
             what = "a rate that is not positive"
             raise UsageError(what, where="rate", expected="Hz > 0", found=str(rate))
@@ -374,7 +371,6 @@ def count_new_rows(rate: float, duration: float, rounding: float, acting: bool, 
 
 
 def option_faults(method: str | None, hold: float) -> Iterator[Fault]:
-    """Checks the options of a method."""
     if method not in (None, *METHODS):
         yield unknown("method", choices=METHODS, found=repr(method))
     if not 0.0 <= hold < 1.0:

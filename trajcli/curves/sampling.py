@@ -104,13 +104,10 @@ def polynomial_order(mode: str, options: Mapping[str, Any]) -> int:
     if is_known(mode, options):
         return MODES[mode].action_order
     about = f"mode {mode}" if mode else "a trajectory of no mode"
-    raise UsageError(
-        "no polynomial is known between these rows",
-        where="trajectory",
-        expected="scheme zoh or foh, or mode bspline",
-        found=f"{about}, scheme {scheme}" if scheme else about,
-        hint="resample interpolates any rows",
-    )
+    what, hint = "no polynomial is known between these rows", "resample interpolates any rows"
+    expected = "scheme zoh or foh, or mode bspline"
+    found = f"{about}, scheme {scheme}" if scheme else about
+    raise UsageError(what, where="trajectory", expected=expected, found=found, hint=hint)
 
 
 def finite_mode_outputs(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
@@ -160,12 +157,9 @@ def locate_times(
             number, entry = np.argwhere(outside)[0].tolist()
             begin, end = known[number % len(known), 0].item(), ends[number % len(ends), 0].item()
             trajectory = f"trajectory {number}, " if len(outside) > 1 else ""
-            raise InputError(
-                "a time that is not within the trajectory",
-                where=f"times, {trajectory}entry {entry}",
-                expected=f"{begin!r} to {end!r} s",
-                found=repr(float(values[number % len(values), entry])),
-            )
+            what, where = "a time that is not within the trajectory", f"{trajectory}entry {entry}"
+            expected, found = f"{begin!r} to {end!r} s", values[number % len(values), entry].item()
+            raise InputError(what, where=f"times, {where}", expected=expected, found=repr(found))
     # of the two rows around a time, either may be meant
     after, last = search(knots, at, right=False), knots.shape[1] - 1
     after = after.clip(max=last)

@@ -57,13 +57,9 @@ class Gradient:
             datasets = {name: file.get(prefix + name) for name in QUANTITIES}
             self.upstream = {name: x.require_numeric() for name, x in datasets.items() if x}
             if not self.upstream:
-                names = ", ".join(QUANTITIES)
-                raise InputError(
-                    "no upstream gradients",
-                    where=request.grad,
-                    expected=f"upstream gradients named like the outputs: {names}",
-                    found=candidates(file.names()[:200], file.get),
-                )
+                what, found = "no upstream gradients", candidates(file.names()[:200], file.get)
+                expected = f"upstream gradients named like the outputs: {', '.join(QUANTITIES)}"
+                raise InputError(what, where=request.grad, expected=expected, found=found)
         self.cost = {} if request.cost is None else _parse_cost(request.cost)
         # arrays of gradients [B, H, D] have one H for all
         if len(batches) > 1:

@@ -191,9 +191,9 @@ def write_trajectories(
     stated = {**attributes, **{k: sources_text(k, texts) for k, texts in seen.items()}}
     shard = request.shard
     stated |= {"shard": str(shard)} if shard else {}
-    lengths = {n: np.flatnonzero(counts == n) for n in np.unique(counts).tolist()}
     # a part of a run may have no trajectories, but has variables as the others do
-    lengths = lengths or {recording.rows: np.zeros(0, np.int64)}
+    rows = np.unique(counts).tolist() or [recording.rows]
+    lengths = {n: np.flatnonzero(counts == n) for n in rows}
     has_names = has_names or len(lengths) > 1 or recording.several
     joint_names, dofs = recording.joint_names, recording.free_dofs
     description = describe_output(

@@ -71,7 +71,6 @@ class Plan:
     """A run that is ready to start. Everything is checked but the values of the actions.
 
     Attributes:
-        recording: all trajectories.
         batches: the trajectories of each length, with their inputs, the shortest first.
         sizes: how many trajectories of each length are computed at once.
         times_differ: whether the rows of trajectories are at different times.
@@ -172,8 +171,7 @@ class Plan:
         return batches
 
     def _choose_block_sizes(self, report: Report) -> list[int]:
-        """Chooses how many trajectories of each length are computed at once; warns where one alone
-        takes more than the memory."""
+        """Chooses how many trajectories of each length are computed at once."""
         kind = "torch" if self.gradient is not None else self.choice.backend
         memory = self.request.memory
         if self.choice.device != "cpu":
@@ -199,7 +197,6 @@ class Plan:
 
     @cached_property
     def rotations(self) -> Sequence[RotationDofs]:
-        """The dofs that are rotations."""
         return self.recording.rotations if self.request.recorded else self.recording.turning
 
     @cached_property
@@ -228,7 +225,6 @@ class Plan:
 
     @cached_property
     def output(self) -> Description:
-        """The description of the output."""
         request, recording, rotations = self.request, self.recording, self.rotations
         unit, others, names = self.unit, self.other_dofs, recording.joint_names
         options = self.mode.options(request.recorded)

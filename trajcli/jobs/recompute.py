@@ -78,7 +78,6 @@ class StoredOutput:
         self.compared = {v.name: Comparison(v.name) for v in plan.output.streamed}
 
     def write(self, span: Span, arrays: Mapping[str, Any], first: int = 0) -> None:
-        """Compares variables [b, ...] with the file."""
         for name, values in arrays.items():
             variable = self._variables[name]
             computed = np.asarray(values, variable.dtype)

@@ -162,7 +162,6 @@ class Request(SourceRequest):
         return list(dict.fromkeys(os.fspath(file.path) for file in files))
 
     def paths(self) -> list[str]:
-        """Lists the paths of all files that the request names."""
         others = (parse_source(text, attributes=True).path for text in self._file_options)
         return list(dict.fromkeys([*self.source_paths(), *map(os.fspath, others)]))
 
@@ -183,7 +182,6 @@ class Request(SourceRequest):
 
     @property
     def _file_options(self) -> list[str]:
-        """The options that name a file, as typed."""
         texts = [getattr(self, name, None) for name in _PATHS]
         return [text for text in texts if text is not None and not is_value(text)]
 
@@ -229,7 +227,6 @@ def is_value(text: str) -> bool:
 
 
 def _move_paths(values: dict[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
-    """Applies ``move`` to the paths among the values of a request."""
     moved = dict(values, sources=[move(text) for text in values["sources"]])
     for name in _PATHS:
         text = moved.get(name)

@@ -84,7 +84,6 @@ class Curves:
     """
 
     def __init__(self, request: ResampleRequest, recording: Recording, report: Report) -> None:
-        """Raises UsageError for options that do not fit the rows."""
         quantities = [name for name in QUANTITIES if name in recording.arrays]
         self._report, modes = report, list[ModeAndOptions]()
         for part in recording.members:
@@ -160,7 +159,6 @@ class Curves:
         return method
 
     def attributes(self) -> dict[str, Any]:
-        """Collects the attributes of an output that say which curves it samples."""
         stated: dict[str, Any] = {"method": self.method}
         if self.mode is not None:
             stated = {"samples_of": mode_text(*self.mode)}
@@ -221,8 +219,6 @@ class Curves:
 
 @dataclass(frozen=True)
 class _Resampling:
-    """Resamples the blocks of a run."""
-
     request: ResampleRequest
     recording: Recording
     curves: Curves
@@ -234,7 +230,6 @@ class _Resampling:
     report: Report  # takes the notes on rotations
 
     def compute(self, block: Block) -> Results:
-        """Evaluates the curves of a block at its new times."""
         request, part, indices = self.request, block.recording, block.indices
         knots, rounding = read_row_times(part, acting=request.method == "hold")
         if self.stamps is None:

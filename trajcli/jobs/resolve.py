@@ -273,13 +273,10 @@ def _refuse_normalised(members: Sequence[Recording]) -> None:
     sample = [*members[:_FIRST], members[-1]]
     if all(largest(x.input.read_part(0, 1, 0, _ROWS)) <= 1.0 + 1e-6 for x in sample):
         ways = [recorded_positions_hint(first), "--mode acceleration, if these are accelerations"]
-        raise UsageError(
-            "normalised commands, and nothing says how to read them",
-            where=first.input.where,
-            expected="--mode, which reads them as they are, in physical units",
-            found=f"values in [-1, 1], as {by} takes them",
-            hint="; ".join(filter(None, ways)),
-        )
+        what, where = "normalised commands, and nothing says how to read them", first.input.where
+        expected = "--mode, which reads them as they are, in physical units"
+        found, hint = f"values in [-1, 1], as {by} takes them", "; ".join(filter(None, ways))
+        raise UsageError(what, where=where, expected=expected, found=found, hint=hint)
 
 
 def resolve_mode(
@@ -297,11 +294,9 @@ def resolve_mode(
             stated.setdefault((mode, mode_options), where)
     name = None if request.mode is None else ALIASES.get(request.mode, request.mode)
     if name is None and len(stated) > 1:
-        raise InputError(
-            "inputs that state different modes",
-            found="; ".join(f"{where} {_mode_words(*mode)}" for mode, where in stated.items()),
-            hint="--mode and its options say which",
-        )
+        found = "; ".join(f"{where} {_mode_words(*mode)}" for mode, where in stated.items())
+        hint = "--mode and its options say which"
+        raise InputError("inputs that state different modes", found=found, hint=hint)
     # the request comes first; what it leaves open is filled in by the files, in their order
     options, notes = dict(request.options), list[str]()
     source: Place | None = None

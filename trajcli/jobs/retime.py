@@ -68,7 +68,6 @@ class RetimeRequest(SourceRequest):
     margin: float = 1.0
 
     def faults(self, method: str) -> Iterator[Fault]:
-        """Yields the faults of options that cannot be combined."""
         if self.to is not None and self.rows is not None:
             yield Fault("a rate and a number of rows", where="--to and --rows", expected="one")
         if self.turns not in (None, "stop") and not isinstance(self.turns, float):
@@ -216,7 +215,6 @@ class Paces:
         return []
 
     def attributes(self) -> dict[str, Any]:
-        """Collects the attributes of OUT."""
         stored = self._input.file.attributes()
         stated: dict[str, Any] = {k: v for k, v in stored.items() if k in ANY_PACE}
         if "absolute" in stated:
@@ -228,7 +226,6 @@ class Paces:
         return stated | {"dt": "varies", "slower_only": int(self._request.slower_only)}
 
     def variables(self) -> list[Variable]:
-        """Describes the variables of OUT other than times."""
         label, kind = {"long_name": "time_scale"}, np.dtype("f8")
         scale = Variable("time_scale", ("trajectory",), kind, label)
         return [*describe_arrays(self.recording), scale]
@@ -271,20 +268,17 @@ class Paces:
         yield 0, {"time": times, **scaled, "time_scale": pace.factor}
 
     def _count_beyond(self, position: Any) -> None:
-        """Counts the trajectories with positions [b, T, D] beyond their limits."""
         if (bounds := self._position) is not None and position is not None:
             # slack forgives the rounding of a motion that was planned to its limits
             excess = np.maximum(position - bounds.upper, bounds.lower - position) / bounds.size
             self._beyond += int((excess > bounds.slack).any((1, 2)).sum())
 
     def names(self) -> list[str]:
-        """Names the trajectories by their groups or, without groups, by their numbers."""
         recording, grouped = self.recording, self.recording.several or self.has_names
         paths = recording.paths
         return recording.output_names(paths) if grouped else [*map(str, range(len(recording)))]
 
     def result(self) -> dict[str, Any]:
-        """Collects the result as plain values; trajectories by group name or number."""
         quantities, labels = self._quantity.tolist(), self._input.dof_labels
         least, most = self.factor.min(initial=np.inf), self.factor.max(initial=-np.inf)
         return {
@@ -301,7 +295,6 @@ class Paces:
         }
 
     def notes(self) -> list[str]:
-        """Collects the warnings about limits."""
         notes = list(self._remarks)
         if self._beyond:
             share = f"{self._beyond} of {len(self.counts)} trajectories"
@@ -419,7 +412,6 @@ class Timings(Paces):
     def _collect_faults(
         self, recording: Recording, index: int, faults: list[Fault]
     ) -> Iterator[None]:
-        """Adds the faults of a trajectory to others, with its place in its file."""
         try:
             yield
         except InputError as error:
@@ -481,7 +473,6 @@ class Timings(Paces):
         }
 
     def notes(self) -> list[str]:
-        """Adds where motion rests, and what is assumed of ends, to the warnings about limits."""
         notes, names = super().notes(), self.names()
         remarks = [(x, n) for n, t in zip(names, self._timings, strict=True) for x in t.remarks]
         for kind in dict.fromkeys(remark.kind for remark, _ in remarks):

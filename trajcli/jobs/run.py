@@ -155,7 +155,6 @@ class Integration:
             self._jumps.add_block({self._jumps.name: positions}, block.recording)
 
     def _count_nonfinite(self, arrays: Arrays) -> Arrays:
-        """Counts the values that are not finite, and returns the arrays."""
         self._nonfinite += sum(x.size - int(np.isfinite(x).sum()) for x in arrays.values())
         return arrays
 
@@ -275,7 +274,6 @@ class Smoothing:
         self._doubted = Counter[str]()
 
     def add(self, smoothed: Smoothed) -> None:
-        """Adds what was chosen for some trajectories."""
         results = smoothed.results
         moving = ~np.isnan(results["bandlimit"])
         self._count += len(moving)

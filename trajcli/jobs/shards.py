@@ -103,13 +103,10 @@ class Part:
                 # a copy has another time, and the same size and ends
                 size, _, ends = (state or "no such file").partition(", modified")
                 copied = content.startswith(size) and content.endswith(ends[-16:])
-                return Fault(
-                    "a part of another state of its inputs",
-                    where=self.path,
-                    expected=f"{name}: {state or 'no such file'}",
-                    found=content,
-                    hint="cp -p and rsync -t keep the times of copies; " if copied else "",
-                )
+                hint = "cp -p and rsync -t keep the times of copies; " if copied else ""
+                what = "a part of another state of its inputs"
+                expected = f"{name}: {state or 'no such file'}"
+                return Fault(what, where=self.path, expected=expected, found=content, hint=hint)
         return None
 
 
@@ -159,13 +156,9 @@ class Run:
         except OSError as error:
             names, reason = [], error.strerror or str(error)
         if not names:
-            raise InputError(
-                "no run in shards",
-                where=folder,
-                expected="a folder of parts",
-                found=reason,
-                hint=f"trajcli integrate … -o {shlex.quote(str(out))} --shard I/N writes parts",
-            )
+            what, expected = "no run in shards", "a folder of parts"
+            hint = f"trajcli integrate … -o {shlex.quote(str(out))} --shard I/N writes parts"
+            raise InputError(what, where=folder, expected=expected, found=reason, hint=hint)
         if fault := _count_fault(folder, names):
             raise InputError(fault)
         self.count, self.done, faults = _parse_name(names[0])[1], dict[int, Part](), {}
@@ -226,7 +219,6 @@ def _parse_name(name: str) -> tuple[int, int]:
 
 
 def _count_fault(folder: Path, names: Sequence[str]) -> Fault | None:
-    """Finds the fault of parts of runs with different numbers of shards."""
     counts = sorted({_parse_name(name)[1] for name in names})
     if len(counts) == 1:
         return None
@@ -347,6 +339,13 @@ def _describe(parts: Parts) -> Description:
         line is not None and np.array_equal(line, times[0]) for line in times
     )
     versions = [{v.name: v for v in part.variables} for part in shares]
+    # start_stamp is written where all parts have it, in one unit, and not all stamps are 0
+    stamps = [version["start_stamp"] for version in versions if "start_stamp" in version]
+    units = {(v.dtype.kind, str(v.attributes["units"])) for v in stamps}
+    alike = len(stamps) == len(parts) and len(units) == 1
+    paths = ((file, path) for file in parts if alike for path in file.names())
+    stored = (file.require(p) for file, p in paths if p.rpartition("/")[2] == "start_stamp")
+    stamped = any(values.read().any() for values in stored)
     # variables lie in the order in which a run without shards writes them
     gradients = [f"grad/{name}" for name in (*NAMES, "dt")]
     variables = []
@@ -355,7 +354,7 @@ def _describe(parts: Parts) -> Description:
     for name in dict.fromkeys((*rows, *others, *gradients, *versions[0])):
         if name == "time":
             variables.append(time_variable(shared, times[0] if shared else None))
-        elif name in versions[0] and (name != "start_stamp" or _has_stamps(parts)):
+        elif name in versions[0] and (name != "start_stamp" or stamped):
             dtype = np.result_type(*(version[name].dtype for version in versions))
             variables.append(replace(versions[0][name], dtype=dtype))
     # control points differ between trajectories by as many as rows do
@@ -383,17 +382,6 @@ def _describe(parts: Parts) -> Description:
     )
 
 
-def _has_stamps(parts: Parts) -> bool:
-    """Tells whether all parts have ``start_stamp`` in one unit, and not all are 0."""
-    variables = [v for part in parts.values() for v in part.variables if v.name == "start_stamp"]
-    kinds = {(v.dtype.kind, str(v.attributes["units"])) for v in variables}
-    if len(variables) < len(parts) or len(kinds) > 1:
-        return False
-    paths = ((file, path) for file in parts for path in file.names())
-    stored = (file.require(p) for file, p in paths if p.rpartition("/")[2] == "start_stamp")
-    return any(stamps.read().any() for stamps in stored)
-
-
 def _require_same_axes(parts: Parts) -> None:
     """Raises InputError for a part that has other variables than the first, or of other sizes."""
 
@@ -409,14 +397,12 @@ def _require_same_axes(parts: Parts) -> None:
         for name, dims in expected.items():
             found = present.get(name)
             if name not in ("time", "start_stamp") and found != dims:
-                raise InputError(
-                    "a part of another run",
-                    where=f"{file.path}:/{name}",
-                    expected=f"as in {first.path.name}: {', '.join(dims)}",
-                    found="nothing" if found is None else ", ".join(found),
-                    hint="inputs differ in what they hold, or in their dofs: --dofs of integrate "
-                    "or differentiate picks the same",
-                )
+                what, where = "a part of another run", f"{file.path}:/{name}"
+                expected = f"as in {first.path.name}: {', '.join(dims)}"
+                text = "nothing" if found is None else ", ".join(found)
+                hint = "inputs differ in what they hold, or in their dofs: --dofs of integrate "
+                hint += "or differentiate picks the same"
+                raise InputError(what, where=where, expected=expected, found=text, hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -429,7 +415,6 @@ class PartSpan(Span):
 
 
 def _spans(parts: Parts) -> Iterator[PartSpan]:
-    """Yields the trajectories of all parts, length by length."""
     lengths = {group.rows for part in parts.values() for group in part.groups}
     lengths |= {part.sizes["row"] for part in parts.values() if not part.groups}
     for k, rows in enumerate(sorted(lengths)):
@@ -453,7 +438,6 @@ def _spans(parts: Parts) -> Iterator[PartSpan]:
 
 
 def _read_span(description: Description, span: PartSpan) -> Results:
-    """Reads the variables of some trajectories from their part."""
     read = span.file.require
     names = [v.name for v in description.streamed if v.has_trajectory_axis or v.name == "time"]
     stored = names if span.time is None else [name for name in names if name != "time"]
