@@ -325,7 +325,17 @@ def method_curve(method: str, parts: Outputs, knots: Array, hold: float = 0.0) -
         if method == "hold":
             values = [_hold(rows[0], knots, at)]
         elif method in METHODS[:3]:
-            values = _ramp(rows[0], knots, at, hold)
+            # lines that reach the next row early, by ``hold`` of the step, and their slopes
+            last, choose = knots.shape[1] - 1, library(rows[0]).where
+            after = search(knots, at, right=False).clip(min=min(1, last))
+            before = (after - 1).clip(min=0)
+            begin, first, end = take(knots, before), take(rows[0], before), take(rows[0], after)
+            ramp = (take(knots, after) - begin) * (1.0 - hold)
+            ramp = (ramp + 1.0 * (ramp == 0.0))[..., None]  # a single row has no step
+            share, rise = (at - begin)[..., None] / ramp, end - first
+            # an arrived dof has the row itself, even if the row before is NaN
+            values = [choose(share >= 1.0, end, first + rise * share)]
+            values.append(choose(share > 1.0, 0.0 * rise, rise / ramp))
         else:
             values = hermite(rows, half_ulps, knots, at, len(outputs))
         return {name: cast(x, dtype) for name, x in zip(outputs, values, strict=False)}
@@ -427,22 +437,6 @@ def _hold(rows: Array, knots: Array, at: Array) -> Array:
     index = search(knots, at, right=True) - 1
     last = rows.shape[1] - 1  # there may be a knot more, the end of the last action
     return take(rows, index.clip(max=last))
-
-
-def _ramp(rows: Array, knots: Array, at: Array, hold: float) -> list[Array]:
-    """Computes lines that reach the next row early, by ``hold`` of the step, and their slopes."""
-    last = knots.shape[1] - 1
-    after = search(knots, at, right=False)
-    after = after.clip(min=min(1, last))
-    before = (after - 1).clip(min=0)
-    begin, ramp = take(knots, before), (take(knots, after) - take(knots, before)) * (1.0 - hold)
-    ramp = (ramp + 1.0 * (ramp == 0.0))[..., None]  # a single row has no step
-    share = (at - begin)[..., None] / ramp
-    first, rise = take(rows, before), take(rows, after) - take(rows, before)
-    arrived, choose = share >= 1.0, library(rows).where
-    # an arrived dof has the row itself, even if the row before is NaN
-    values = choose(arrived, take(rows, after), first + rise * share)
-    return [values, choose(share > 1.0, 0.0 * rise, rise / ramp)]
 
 
 def hermite(

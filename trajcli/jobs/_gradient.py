@@ -31,11 +31,8 @@ _PLUS = r"(?<![eE])\+"  # but not the sign in 1e+3
 
 
 class Gradient:
-    """The gradients that --grad, --cost and --grad-factor name, pulled back block by block.
-
-    Either ``upstream`` (gradients of the outputs [B, T, D], by name) or ``cost`` (weights of sums
-    of squares) is pulled back; ``factor`` multiplies the result.
-    """
+    """The gradients that --grad, --cost and --grad-factor name, pulled back block by block: of
+    ``upstream`` gradients of the outputs [B, T, D], or of ``cost``, weights of sums of squares."""
 
     def __init__(self, request: Request, files: Files, batches: Sequence[Batch]) -> None:
         if request.grad is None and request.cost is None:
@@ -60,7 +57,23 @@ class Gradient:
                 what, found = "no upstream gradients", candidates(file.names()[:200], file.get)
                 expected = f"upstream gradients named like the outputs: {', '.join(QUANTITIES)}"
                 raise InputError(what, where=request.grad, expected=expected, found=found)
-        self.cost = {} if request.cost is None else _parse_cost(request.cost)
+        # velocity + 0.1*jerk becomes {"velocity": 1.0, "jerk": 0.1}, for Σ weight · Σ x²; all terms
+        # are looked at, so that one run reports every fault
+        self.cost, text, faults = dict[str, float](), request.cost, list[Fault]()
+        for part in () if text is None else re.split(_PLUS, text):
+            match = re.fullmatch(_TERM, part.strip())
+            name = match["name"].strip() if match else part.strip()
+            weight = parse_floats(match["weight"]) if match and match["weight"] else [1.0]
+            if not match or name not in QUANTITIES or weight is None or len(weight) > 1:
+                expected = "terms NAME or NUMBER*NAME joined by +, of " + ", ".join(QUANTITIES)
+                found = f"{part.strip()!r} in {text!r}" if part.strip() else repr(text)
+                faults.append(Fault("not a cost", where="--cost", expected=expected, found=found))
+            elif name in self.cost:
+                what = f"{name} comes twice"
+                faults.append(Fault(what, where="--cost", expected="each once", found=repr(text)))
+            else:
+                self.cost[name] = weight[0]
+        raise_if_any(faults, UsageError)
         # arrays of gradients [B, H, D] have one H for all
         if len(batches) > 1:
             what, found = "gradients of trajectories of unequal length", str(len(batches))
@@ -121,25 +134,3 @@ class Gradient:
             grads["actions"] = np.concatenate([first[:, None], grads["actions"]], 1)
         # d(factor · cost)/dx
         return arrays | {f"grad/{name}": self.factor * grad for name, grad in grads.items()}
-
-
-def _parse_cost(text: str) -> dict[str, float]:
-    """Reads ``velocity + 0.1*jerk`` as {"velocity": 1.0, "jerk": 0.1}: Σ weight · Σ x²."""
-    weights: dict[str, float] = {}
-    faults = []
-    expected = "terms NAME or NUMBER*NAME joined by +, of " + ", ".join(QUANTITIES)
-    # all terms are looked at, so that one run reports every fault
-    for part in re.split(_PLUS, text):
-        match = re.fullmatch(_TERM, part.strip())
-        name = match["name"].strip() if match else part.strip()
-        weight = parse_floats(match["weight"]) if match and match["weight"] else [1.0]
-        if not match or name not in QUANTITIES or weight is None or len(weight) > 1:
-            found = f"{part.strip()!r} in {text!r}" if part.strip() else repr(text)
-            faults.append(Fault("not a cost", where="--cost", expected=expected, found=found))
-        elif name in weights:
-            what = f"{name} comes twice"
-            faults.append(Fault(what, where="--cost", expected="each once", found=repr(text)))
-        else:
-            weights[name] = weight[0]
-    raise_if_any(faults, UsageError)
-    return weights

@@ -23,9 +23,8 @@ def integrate_orientations(
 ) -> RotationTrajectory:
     """Integrates a block's actions from its start; returns orientations and rates.
 
-    Actions are angular rates [b, H, 3] of modes that sum. In other modes they are orientations:
-    one for each row or, of kind "delta" or "relative", turns that are composed. Start positions are
-    in the form of the actions; rates of composed orientations are differences of neighbours.
+    Actions are angular rates [b, H, 3] of modes that sum. In other modes they are orientations, one
+    for each row or, of kind "delta" or "relative", turns that are composed.
     """
     from trajcli.rotations import compose, differentiate, integrate
     from trajcli.rotations.quaternions import from_quaternions, to_quaternions

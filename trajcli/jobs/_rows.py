@@ -178,9 +178,8 @@ def write_trajectories(
 ) -> dict[str, Any]:
     """Computes and writes all trajectories; returns the part of the result that commands share.
 
-    counts: the rows of each trajectory in OUT [n]. attributes: places become relative to OUT.
-    sizes: of dimensions other than ``dof``. has_names: name trajectories also where all are of one
-    length, as those of other shards may have another.
+    counts: the rows of each trajectory in OUT [n]. sizes: of dimensions other than ``dof``.
+    has_names: name trajectories of one length, too, as those of other shards may have another.
     """
     refuse_input(request.out, files.paths())
     files.sources.watch(files.paths())
