@@ -398,11 +398,11 @@ def _require_same_axes(parts: Parts) -> None:
             found = present.get(name)
             if name not in ("time", "start_stamp") and found != dims:
                 what, where = "a part of another run", f"{file.path}:/{name}"
-                expected = f"as in {first.path.name}: {', '.join(dims)}"
+                needed = f"as in {first.path.name}: {', '.join(dims)}"
                 text = "nothing" if found is None else ", ".join(found)
                 hint = "inputs differ in what they hold, or in their dofs: --dofs of integrate "
                 hint += "or differentiate picks the same"
-                raise InputError(what, where=where, expected=expected, found=text, hint=hint)
+                raise InputError(what, where=where, expected=needed, found=text, hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)
