@@ -68,16 +68,7 @@ _RECORDING_OPTIONS = ("window", "degree", "order", "bandlimit", "noise", "robust
 
 
 class Plan:
-    """A run that is ready to start. Everything is checked but the values of the actions.
-
-    Attributes:
-        batches: the trajectories of each length, with their inputs, the shortest first.
-        sizes: how many trajectories of each length are computed at once.
-        times_differ: whether the rows of trajectories are at different times.
-        mode_source: the file that states the mode, where the request names none.
-        left_out: the trajectories and files that --skip-bad leaves out.
-        positions: where actions may be normalised commands, a hint at the recorded positions.
-    """
+    """A run that is ready to start. Everything is checked but the values of the actions."""
 
     def __init__(self, request: Request, files: Files) -> None:
         """Looks up and checks everything that a request names; computes and writes nothing."""
@@ -121,7 +112,8 @@ class Plan:
                 report.add_notes(Note(f"{where}: {kind} converted to {self.dtype}"))
         self.sizes = self._choose_block_sizes(report)
         report.add_notes(*input_warnings(recording, batches[-1].inputs))
-        # commands that are positions in rad or m may lie in [-1, 1]
+        # a hint at the recorded positions, where actions may be normalised commands; commands that
+        # are positions in rad or m may lie in [-1, 1]
         layout, self.positions = recording.layout, None
         if self.mode.action_order or not (layout and layout.family.commands_positions):
             self.positions = recorded_positions_hint(recording)

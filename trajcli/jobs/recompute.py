@@ -48,21 +48,14 @@ def _plan_again(file: Catalogue, files: Files, request: Request | None = None) -
 
 @dataclass
 class Comparison:
-    """A variable of an output, compared with what its request gives.
-
-    Attributes:
-        values: the number of values that were compared.
-        differing: the number of values that are not equal bit by bit.
-        beyond: the number of values whose difference rounding does not explain.
-        excess: the largest difference as a multiple of rounding; ``at`` trajectory, row, dof.
-    """
+    """A variable of an output, compared with what its request gives."""
 
     name: str
-    values: int = 0
-    differing: int = 0
-    beyond: int = 0
-    excess: float = 0.0
-    at: tuple[int, ...] = ()
+    values: int = 0  # how many were compared
+    differing: int = 0  # how many are not equal bit by bit
+    beyond: int = 0  # how many differ by more than rounding explains
+    excess: float = 0.0  # the largest difference as a multiple of rounding
+    at: tuple[int, ...] = ()  # its trajectory, row and dof
 
 
 class StoredOutput:

@@ -74,14 +74,7 @@ def curves_between(reading: Reading, recording: Recording) -> Curves:
 
 
 class Curves:
-    """The curves through the rows: one for position to jerk together, one for any other array.
-
-    Attributes:
-        mode: the mode whose polynomials the curves are; None where ``method`` interpolates.
-        stops: whether a row after the end may hold the last row of any trajectory.
-        names: the arrays that can be evaluated between the rows.
-        held_dofs: dofs that keep each row until the next, as a gripper does.
-    """
+    """The curves through the rows: one for position to jerk together, one for any other array."""
 
     def __init__(self, request: ResampleRequest, recording: Recording, report: Report) -> None:
         quantities = [name for name in QUANTITIES if name in recording.arrays]
@@ -95,9 +88,11 @@ class Curves:
         # files that state different modes have no polynomials in common
         mode = modes[0] if modes.count(modes[0]) == len(modes) else ("", {})
         method = self._choose_method(request, recording, quantities, mode)
+        # the mode whose polynomials the curves are; None where the method interpolates
         self.mode = mode if method is None else None
         self.method, self.hold = method or DEFAULT, request.hold
-        # a recording, by stamps of a clock, may go on after its last row
+        # A row after the end may hold the last row of a trajectory that stops. A recording, by
+        # stamps of a clock, may go on.
         recorded = not mode[0] and recording.start_stamps() is not None
         self.stops = resampling.stops(method, *mode) and not recorded
         self._numbers, self._labels = recording.free_dofs, recording.dof_labels
