@@ -22,9 +22,11 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.library import custom_op
 
+# A module, not its names: where autograd itself is what imports torch, torch's registration of
+# operators runs this while autograd is executed only as far as its imports.
+from trajcli import autograd
 from trajcli.adjoint import gradient_of_even_dt
 from trajcli.arrays import to_numpy
-from trajcli.autograd import Task, compute_rows, pull_back
 from trajcli.errors import UsageError
 from trajcli.inputs import Inputs, program_for
 from trajcli.kernels import torch_ops
@@ -75,15 +77,17 @@ def linear(
         raise UsageError(what, where="trajcli::linear", expected="backward mode", hint=hint)
     values = _spread([x.resolve_neg() for x in inputs], given)
     kernels = choose_for_tensors(dt.device, backend).kernels
-    task = Task(_program(program, shape, dt), kernels, kernels, dtype, tuple(wanted), plain=True)
+    task = autograd.Task(
+        _program(program, shape, dt), kernels, kernels, dtype, tuple(wanted), plain=True
+    )
     if not transposed:
         actions = dt.new_zeros(()).expand(shape) if values[0] is None else values[0]
         operands = Operands(actions, dt, values[1:5], values[5:])
-        return _present(compute_rows(task, dtype, operands))[0]
+        return _present(autograd.compute_rows(task, dtype, operands))[0]
     # the transpose of what is computed by torch's operations is found by autograd, which torch
     # leaves out within operators
     with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False):
-        return _present(pull_back(task, (shape, dtype), tuple(wanted), dt, *values))[0]
+        return _present(autograd.pull_back(task, (shape, dtype), tuple(wanted), dt, *values))[0]
 
 
 @linear.register_fake

@@ -60,6 +60,12 @@ def test_importing_the_package_imports_neither_torch_nor_h5py():
     assert python("-c", code).stdout == "set()\n"
 
 
+def test_functions_of_gradients_can_be_the_first_to_import_torch():
+    pytest.importorskip("torch")
+    code = "import trajcli; print(trajcli.clip_gradient.__name__)"
+    assert python("-c", code).stdout == "clip_gradient\n"
+
+
 @pytest.mark.skipif(bool(native.absence()), reason=native.absence())
 @pytest.mark.parametrize(
     "words",
