@@ -82,7 +82,6 @@ class Container:
         }  # fmt: skip
 
     def _mapped(self, function: Callable[[Array], Array], names: Any = None) -> Self:
-        """Applies a function to its arrays, or to those of some names."""
         arrays = self._arrays().items()
         results: dict[str, Any] = {k: function(x) for k, x in arrays if not names or k in names}
         return replace(self, **results)  # type: ignore[type-var]
@@ -131,7 +130,6 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _restored(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Restores the options of fields that :func:`_plain` has made plain."""
     restored = dict(state)
     for name, options in state.items():
         if isinstance(options, Mapping):

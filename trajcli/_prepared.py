@@ -20,6 +20,7 @@ from trajcli.arrays import (
     is_capturing,
     is_finite,
     is_torch,
+    is_traced,
     output_dtype,
     to_torch,
 )
@@ -93,7 +94,7 @@ def run(
         eager: Any = torch.compiler.disable(run)
         values = write, dtype, backend, allow_nonfinite, out, recent
         return eager(make, arrays, options, *values)  # type: ignore[no-any-return]
-    backend = _backend(backend)
+    backend = backend or environment_variable(b"TRAJCLI_BACKEND") or "auto"
 
     def inputs() -> Inputs:
         return make(arrays, allow_nonfinite, *options)
@@ -115,7 +116,9 @@ def run(
     if key is None and _tensors(first):
         from trajcli import autograd
 
-        if autograd.needs_operator():
+        # an operator stands for kernels where torch records or imitates operations, but not in
+        # torch.func and forward mode, in which it would have no tangents
+        if is_traced() and not autograd.needs_torch():
             return _recorded(first, write, dtype, backend)
     call = Call(first, arrays, write, dtype, backend, plain=key is not None and _plain(arrays))
     fields = call.run(arrays, lambda: first, out)
@@ -126,16 +129,13 @@ def run(
     return fields
 
 
-def _backend(backend: str | None) -> str:
-    return backend or environment_variable(b"TRAJCLI_BACKEND") or "auto"
-
-
 def run_once(
     inputs: Inputs, write: Sequence[str], dtype: Any, backend: str | None
 ) -> tuple[Any, ...]:
-    """Computes the fields of the Trajectory of inputs, without a call that is kept for others."""
+    """Computes the fields of the Trajectory of inputs, by a call that is not kept."""
     arrays = Arrays(None, None, None)
-    call = Call(inputs, arrays, write, dtype, _backend(backend), plain=False)
+    backend = backend or environment_variable(b"TRAJCLI_BACKEND") or "auto"
+    call = Call(inputs, arrays, write, dtype, backend, plain=False)
     return call.run(arrays, lambda: inputs)
 
 
@@ -209,10 +209,7 @@ def compiled(
 def _outputs(
     module: str, name: str, states: Sequence[bool], values: Sequence[Any], *request: Any
 ) -> tuple[Any, ...]:
-    """Computes the write outputs and the time from numbers and tensors, as Dynamo passes them.
-
-    States come apart, as their parts; ``states`` says of start and goal which were a State.
-    """
+    """Computes outputs and time from what Dynamo passes; ``states``: which of two were a State."""
     from trajcli import _compiled
 
     make, arrays = getattr(sys.modules[module], name), Arrays(*values)
@@ -240,7 +237,6 @@ def _tensors(inputs: Inputs) -> list[Any]:
 
 
 def _recorded(inputs: Inputs, write: Sequence[str], dtype: Any, backend: str) -> tuple[Any, ...]:
-    """Makes the fields of a Trajectory whose rows an operator computes."""
     from trajcli import _operators
 
     if sys.modules["torch"]._C._get_tracing_state():
@@ -263,11 +259,7 @@ def _recorded(inputs: Inputs, write: Sequence[str], dtype: Any, backend: str) ->
 
 
 def _plain(arrays: Arrays) -> bool:
-    """Whether kernels can read the arrays as they lie, without a copy.
-
-    Actions and states must lie in the memory of the CPU or of one CUDA device, and the host reads
-    the steps and indices.
-    """
+    """Whether kernels can read actions and states, and the host the numbers, without a copy."""
     values = [x for x in (arrays.actions, *arrays.parts) if x is not None]
     clock = arrays.dt, arrays.times
     numbers = [
@@ -297,10 +289,7 @@ def _output_dtype(dtype: Any, inputs: Inputs) -> str:
 
 
 class Call:
-    """A call for arrays of one layout. It keeps none of them.
-
-    ``plain``: the arrays may be read as they lie.
-    """
+    """A call for arrays of one layout; ``plain``: they may be read as they lie. It keeps none."""
 
     def __init__(
         self, inputs: Inputs, arrays: Arrays, write: Sequence[str], dtype: Any, backend: str,
@@ -342,7 +331,6 @@ class Call:
             from trajcli import autograd
 
             self._integrate, kind = autograd.integrate, getattr(self._torch, self._dtype)
-            self._integrate_into = autograd.integrate_into
             self._task = autograd.Task(
                 self._program, self._kernels, kernels, kind, self._flags, plain=plain
             )
@@ -364,11 +352,7 @@ class Call:
             self._time: Any = None
 
     def run(self, arrays: Arrays, inputs: Callable[[], Inputs], out: Any = None) -> tuple[Any, ...]:
-        """Computes the fields of a Trajectory.
-
-        ``inputs`` are of the arrays, to tell what is wrong with them; ``out``: a Trajectory to
-        write into.
-        """
+        """Computes the fields of a Trajectory, into ``out`` if given; ``inputs`` tell faults."""
         kernels, device = self._kernels, None if self._torch is None else self._device
         if self._inputs is None:
             operands, time = self._operands(arrays, inputs)
@@ -388,10 +372,8 @@ class Call:
         if self._torch is None:
             operands = operands if rows is None else copy_overlapping(operands, rows)
             rows = compute_rows(self._program, operands, kernels, self._dtype, self._flags, rows)
-        elif rows is not None:
-            self._integrate_into(self._task, operands, rows)
         else:
-            rows = self._integrate(self._task, operands)
+            rows = self._integrate(self._task, operands, rows)
         if self._native and not (self._allow_nonfinite or kernels.finite):
             self._check_values(arrays, inputs)
             if kernels.finite is False:
@@ -403,11 +385,7 @@ class Call:
         return *rows, time, self._mode.name, dict(self._options)
 
     def _output_arrays(self, out: Any, like: Array, time: Any) -> list[Any]:
-        """Returns the arrays of a Trajectory to write into.
-
-        Raises InputError unless they have the shapes and the types of this call's outputs, and the
-        library and the device of its actions, ``like``.
-        """
+        """Checks that a Trajectory has arrays for the outputs, in the library of ``like``."""
         shape = (like.shape[0], self._program.rows, like.shape[2])
         shared = isinstance(time, LateTimes) or time.ndim == 1
         sizes = [*(shape if want else None for want in self._flags), shape[1 if shared else 0 : 2]]
@@ -431,7 +409,6 @@ class Call:
         return [*out]
 
     def _check_values(self, arrays: Arrays, inputs: Callable[[], Inputs]) -> None:
-        """Raises InputError where an input that is used is not finite."""
         values = [x for x in (arrays.actions, *arrays.parts) if x is not None]
         if not (self._plain and self._torch is not None and is_finite(values)):
             raise_if_any(nonfinite_faults(inputs()))
@@ -466,16 +443,13 @@ class Call:
         return Operands(actions, steps, start, goal, *indices), time
 
     def _clock(self, dt: Any, times: Any, inputs: Callable[[], Inputs]) -> tuple[Array, Any]:
-        """Returns the steps [b, h], and the times of rows for a caller who may write into them.
-
-        Steps, or time stamps, that differ from those of the last run get new arrays, as a backward
-        pass may still need the previous ones. Raises InputError where they are not positive.
-        """
+        """Reads the steps [b, h], and the times of rows for a caller who may write into them."""
         key = values = dt if times is None else times
         if not isinstance(key, float):
             values = key.numpy(force=True) if is_torch(key) else np.asarray(key)
             key = values.tobytes() if values.nbytes <= _FEW_BYTES else None
-        # steps are checked, aligned and sent to the device only when they change
+        # Steps are checked, aligned and sent to the device only when they change. They get new
+        # arrays then, as a backward pass may still need the previous ones.
         if key is None or key != self._clock_key:
             if isinstance(values, float):
                 fine, steps = 0.0 < values < np.inf, np.array([[values]], np.float64)
@@ -486,7 +460,19 @@ class Call:
             if not fine:
                 raise_if_any(shape_faults(inputs()))
             if not self._dt_differentiable:
-                self._keep_steps(steps, values)
+                kept = self._torch is not None or np.asarray(values).nbytes <= _FEW_BYTES
+                if kept and np.may_share_memory(steps, values):  # the caller may overwrite them
+                    steps = np.array(steps, order="C")
+                self._steps = steps
+                if self._torch is not None:
+                    with self._torch.inference_mode(False):  # a backward pass may need it
+                        self._steps = to_torch(steps, self._device)
+                if self._device == "cpu":
+                    time = self._mode.row_times(steps, self._horizon, self._recorded)
+                    self._time = time[0] if len(time) == 1 else time
+                else:
+                    layout = self._mode, self._horizon, self._recorded
+                    self._time = LateTimes(*layout, float(values), self._device)
             self._clock_key = key
         if self._dt_differentiable:  # steps and times are functions of dt
             clock = self._clock_inputs(dt, times)
@@ -500,24 +486,7 @@ class Call:
             time = self._torch.from_numpy(time)
         return steps, time
 
-    def _keep_steps(self, steps: Array, values: Any) -> None:
-        """Keeps steps on the device, and the times of rows, which both follow from ``values``."""
-        kept = self._torch is not None or np.asarray(values).nbytes <= _FEW_BYTES
-        if kept and np.may_share_memory(steps, values):  # the caller may overwrite them
-            steps = np.array(steps, order="C")
-        self._steps = steps
-        if self._torch is not None:
-            with self._torch.inference_mode(False):  # a backward pass may need it
-                self._steps = to_torch(steps, self._device)
-        if self._device == "cpu":
-            time = self._mode.row_times(steps, self._horizon, self._recorded)
-            self._time = time[0] if len(time) == 1 else time
-        else:
-            late = self._mode, self._horizon, self._recorded, float(values), self._device
-            self._time = LateTimes(*late)
-
     def _clock_inputs(self, dt: Any, times: Any) -> Inputs:
-        """Makes inputs of these steps, with actions that have no memory."""
         like = np.ndarray(self._shape, np.float64, np.zeros(1), strides=(0, 0, 0))
         return Inputs(self._mode, like, {}, {}, dt, times, recorded=self._recorded)
 

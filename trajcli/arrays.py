@@ -103,10 +103,7 @@ DofChoice: TypeAlias = "int | slice | Sequence[int] | Sequence[bool] | Array"
 
 
 def dof_numbers(choice: DofChoice, shape: Sequence[int], where: str) -> list[int]:
-    """Lists the numbers of chosen dofs of a shape [D]; the list may be empty.
-
-    Raises UsageError for dofs that do not exist or are chosen twice.
-    """
+    """Lists the numbers of chosen dofs of a shape [D]; raises UsageError for wrong ones."""
     with suppress(IndexError, TypeError, ValueError):
         index = choice if isinstance(choice, slice) else np.atleast_1d(np.asarray(choice))
         empty = not isinstance(index, slice) and not index.size
@@ -183,10 +180,8 @@ def empty_arrays(
 
 
 def copy_overlapping(operands: Operands, outputs: Sequence[Any]) -> Operands:
-    """Copies the operands that share memory with the outputs.
-
-    A kernel that writes there may still read them for other trajectories.
-    """
+    """Copies the operands that share memory with the outputs."""
+    # a kernel that writes there may still read them for other trajectories
     memory = [x for x in outputs if x is not None]
     tensors = [x for x in memory if is_torch(x)]
     stores = {x.untyped_storage().data_ptr() for x in tensors}
@@ -209,19 +204,16 @@ def copy_overlapping(operands: Operands, outputs: Sequence[Any]) -> Operands:
 
 
 def float64(values: Array) -> Array:
-    """Converts values to float64."""
     return values.double() if is_torch(values) else np.asarray(values, dtype=np.float64)
 
 
 def cast(values: Array, dtype: str) -> Array:
-    """Converts values to a dtype by its name, such as float32."""
     if is_torch(values):
         return values.to(getattr(sys.modules["torch"], dtype))
     return values.astype(dtype)
 
 
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
-    """Joins arrays along one of their axes."""
     if is_torch(arrays[0]):  # vmap can map over torch.cat, and not over torch.concatenate
         return sys.modules["torch"].cat(list(arrays), axis)
     return np.concatenate(list(arrays), axis)
@@ -260,11 +252,9 @@ def differences(stamps: Array) -> Array:
 
 
 def seconds(stamps: Array, *others: Array) -> list[Array]:
-    """Converts time stamps [b, T], and other times on their axis, to float64.
-
-    Integers, such as nanoseconds since 1970, are counted from the first stamp of each trajectory,
-    because float64 would round them.
-    """
+    """Converts time stamps [b, T], and other times on their axis, to float64."""
+    # integers, such as nanoseconds since 1970, are counted from the first stamp of each trajectory,
+    # because float64 would round them
     first: Any = 0 if "float" in str(stamps.dtype) else widen(stamps)[:, :1]
     return [float64(widen(times) - first) for times in (stamps, *others)]
 
@@ -287,8 +277,7 @@ def largest(array: Any) -> float:
 
 
 def reduce_rows(function: np.ufunc, values: Array) -> Array:
-    """Takes the minimum or maximum over the rows of NumPy values [b, T, D]: [b, D], NaN without
-    rows."""
+    """Takes the minimum or maximum over rows of NumPy values [b, T, D]: [b, D], NaN if none."""
     count, rows, dofs = values.shape
     if not rows:
         return np.full((count, dofs), np.nan)
@@ -305,10 +294,8 @@ def reduce_rows(function: np.ufunc, values: Array) -> Array:
 
 
 def is_finite(tensors: Sequence[Any]) -> bool:
-    """Tells whether tensors on one device hold neither NaN nor Inf.
-
-    One kernel reads each tensor once, and the host waits once.
-    """
+    """Tells whether tensors on one device hold neither NaN nor Inf."""
+    # one kernel reads each tensor once, and the host waits once
     floats = [x.detach() for x in tensors if x.is_floating_point() and x.numel()]
     # NaN is both the minimum and the maximum of a tensor that holds one
     bounds = [bound for x in floats for bound in x.aminmax()]
@@ -324,12 +311,9 @@ def arange(first: int, last: int, like: Array) -> Array:
 
 
 def replace_dofs(values: Array, dofs: Sequence[int], new: Array) -> Array:
-    """Replaces dofs of values [B, T, D] by ``new`` [B, T, n].
-
-    Writes into NumPy arrays, and copies tensors so that gradients pass.
-    """
+    """Replaces dofs of values [B, T, D] by ``new`` [B, T, n], in NumPy arrays in place."""
     if is_torch(values):
-        torch = sys.modules["torch"]
+        torch = sys.modules["torch"]  # a copy, so that gradients pass
         index = torch.tensor(list(dofs), dtype=torch.int64, device=values.device)
         return values.index_copy(2, index, new.to(values.dtype))
     values[..., list(dofs)] = new
@@ -337,7 +321,6 @@ def replace_dofs(values: Array, dofs: Sequence[int], new: Array) -> Array:
 
 
 def columns(values: Array, begin: int, count: int) -> Array:
-    """Selects values[:, begin : begin + count]."""
     # not even a full slice: in torch that is an alias, which vmap refuses
     if values.shape[1] == count:
         return values
@@ -365,11 +348,9 @@ def is_traced() -> bool:
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
-    """Makes torch.compile leave its graph for a function that reads values.
-
-    Dynamo that has given up a caller tries each function that the caller calls, so the function is
-    hidden from it as soon as Dynamo is loaded.
-    """
+    """Makes torch.compile leave its graph for a function that reads values."""
+    # Dynamo that has given up a caller tries each function that the caller calls, so the function
+    # is hidden from it as soon as Dynamo is loaded.
     hidden: list[Callable[P, R]] = []
 
     @wraps(function)
@@ -385,15 +366,13 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def readable(values: Array) -> bool:
-    """Tells whether values can be read: not within vmap, nor while a CUDA graph is captured or
-    operations are traced, where they would become constants."""
+    """Tells whether values can be read: not within vmap, a capture or a trace."""
     return not is_torch(values) or _in_memory(values) is not None
 
 
 def _in_memory(values: Any) -> Any:
-    """Finds the tensor that holds the values: within torch.func's grad, vjp and jvp the innermost
-    one; None if there are none to read."""
-    # reading would end a capture
+    """Finds the tensor in memory that holds the values, in torch.func the innermost; else None."""
+    # reading would end a capture, and make constants of values while operations are traced
     if values.is_meta or is_capturing(values.device) or is_traced():
         return None
     functorch = sys.modules["torch"]._C._functorch
@@ -406,10 +385,7 @@ def _in_memory(values: Any) -> Any:
 
 
 def to_numpy(values: Array, where: str = "a tensor") -> Any:
-    """Converts values to NumPy, as a view where possible.
-
-    Raises UsageError for a tensor that cannot be read.
-    """
+    """Converts values to NumPy, as a view where possible; raises UsageError if they have none."""
     if not is_torch(values):
         return np.asarray(values)
     tensor = _in_memory(values)
@@ -428,10 +404,7 @@ def to_numpy(values: Array, where: str = "a tensor") -> Any:
 
 
 def read_values(values: Array, where: str) -> Any:
-    """Converts values to NumPy for computations without torch.
-
-    Raises UsageError for a tensor whose gradient would be lost, or that cannot be read.
-    """
+    """Converts values to NumPy; raises UsageError where a gradient would be lost."""
     array = to_numpy(values, where)
     if has_gradient(values):
         what, hint = "a gradient that would be lost", f"{where}.detach()"
@@ -487,8 +460,7 @@ def current_stream(device: Any) -> int:
 
 
 def to_torch(values: Array, device: str) -> Any:
-    """Converts values to a torch tensor on a device, of the same dtype (float64 where torch has no
-    such dtype). Do not write into the result: it may be cached.
+    """Converts values to a tensor on a device, which may be cached: do not write into it.
 
     Raises UsageError for an array that would have to be sent while a CUDA graph is captured.
     """
@@ -538,11 +510,9 @@ def to_torch(values: Array, device: str) -> Any:
 
 
 def _filled(array: Any, device: str) -> Any:
-    """Fills one number into a tensor on a CUDA device, so that the host does not wait.
-
-    The tensor is cached for the stream that fills it. A graph may use that of any stream, because
-    captures begin when all streams are idle.
-    """
+    """Fills one number into a tensor on a CUDA device, so that the host does not wait."""
+    # The tensor is cached for the stream that fills it. A graph may use that of any stream, because
+    # captures begin when all streams are idle.
     torch = sys.modules["torch"]
     number = array.tobytes(), array.dtype.str, array.shape, device
     captured = torch.cuda.is_current_stream_capturing()
@@ -618,10 +588,7 @@ def step_faults(
 def time_stamp_faults(
     times: Array, where: object, first_trajectory: int = 0, row_numbers: Array | None = None
 ) -> list[Fault]:
-    """Checks that time stamps [T] or [B, T] are finite, do not repeat and do not go back.
-
-    ``row_numbers`` are the numbers of the rows in the file, where rows were dropped.
-    """
+    """Checks that time stamps [T] or [B, T] are finite and increase; names rows of the file."""
     values = to_numpy(times)
     table = values[None] if values.ndim == 1 else values
     gaps = differences(table)
@@ -656,10 +623,8 @@ def time_stamp_faults(
 
 
 def _row_rate(stamps: Array) -> float | None:
-    """Estimates the rate in Hz of rows whose stamps [T] repeat because their clock is coarse.
-
-    None where few stamps repeat, as of rows that were logged twice.
-    """
+    """Estimates the rate in Hz of rows whose stamps [T] repeat because their clock is coarse."""
+    # few stamps repeat where rows were logged twice
     changes = np.flatnonzero(np.diff(stamps)) + 1
     if not 2 < len(changes) < 0.75 * len(stamps):
         return None
@@ -680,10 +645,7 @@ def nonfinite_fault(
     first_trajectory: int = 0,
     row_numbers: Array | None = None,
 ) -> Fault | None:
-    """Checks that an array is finite; the fault names the first index that is not.
-
-    ``row_numbers`` are the numbers of the rows in the file, where rows were dropped.
-    """
+    """Checks that an array is finite; the fault names the first index in the file that is not."""
     if not readable(values):
         return None
     if is_torch(values) and values.is_cuda and is_finite([values]):

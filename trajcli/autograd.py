@@ -39,15 +39,33 @@ from trajcli.kernels.program import Gradients, Operands, Program
 _STATES = 8
 
 
-def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
-    """Computes a program's outputs [B, T, D], differentiable in all operands.
+def integrate(
+    task: Task, operands: Operands, out: Sequence[Tensor | None] | None = None
+) -> Sequence[Tensor | None]:
+    """Computes a program's outputs [B, T, D], differentiable in all operands unless into ``out``.
 
-    An output that the task does not select is None. Raises UsageError where a smoother's steps
-    require a gradient.
+    Raises UsageError where a smoother's steps require a gradient, or ``out`` would lose one.
     """
     program, dt, plain = task.program, operands.dt, task.plain
     tensors = (dt, operands.actions, *operands.start, *operands.goal)
     indices = (operands.start_index, operands.goal_index)
+    if out is not None:
+        present = [x for x in (*tensors, *out) if x is not None]
+        loses = torch.is_grad_enabled() and any(x.requires_grad for x in present)
+        if loses or needs_torch() or not addressable(present):
+            raise UsageError(
+                "out= has no gradient, and is no part of a trace",
+                where="out",
+                expected="inputs and outputs that require none",
+                hint="with torch.no_grad(), or a call without out",
+            )
+        compute_rows(task, task.dtype, copy_overlapping(operands, out), out)
+        # torch does not see what kernels write. A backward pass that has saved these tensors finds
+        # out by their version that their values changed.
+        for x in out:
+            if x is not None and not x.is_inference():
+                torch.autograd.graph.increment_version(x)
+        return out
     varies_dt = dt.requires_grad or not (plain or forward_ad.unpack_dual(dt).tangent is None)
     if varies_dt and not program.has_dt_gradient:
         raise UsageError(
@@ -74,29 +92,6 @@ def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
             task = task._replace(indices=indices)
         return Integrate.apply(task, *tensors)  # type: ignore[no-any-return]
     return compute_rows(task, task.dtype, operands)
-
-
-def integrate_into(task: Task, operands: Operands, rows: Sequence[Tensor | None]) -> None:
-    """Writes a program's outputs into rows [B, T, D].
-
-    Raises UsageError where a gradient would be lost, or where torch only records operations.
-    """
-    tensors = (operands.dt, operands.actions, *operands.start, *operands.goal, *rows)
-    present = [x for x in tensors if x is not None]
-    loses = torch.is_grad_enabled() and any(x.requires_grad for x in present)
-    if loses or needs_torch() or not addressable(present):
-        raise UsageError(
-            "out= has no gradient, and is no part of a trace",
-            where="out",
-            expected="inputs and outputs that require none",
-            hint="with torch.no_grad(), or a call without out",
-        )
-    compute_rows(task, task.dtype, copy_overlapping(operands, rows), rows)
-    # torch does not see what kernels write. A backward pass that has saved these tensors finds out
-    # by their version that their values changed.
-    for x in rows:
-        if x is not None and not x.is_inference():
-            torch.autograd.graph.increment_version(x)
 
 
 class Task(NamedTuple):
@@ -174,8 +169,7 @@ class Integrate(Function):
 
 
 class _Rounded(Function):
-    """Rounds rows of float64 to a type. Their gradients become contiguous, because torch's sums
-    follow the order of memory, and so does their rounding."""
+    """Rounds rows of float64 to a type, and makes their gradients contiguous."""
 
     @staticmethod
     def forward(ctx: Any, dtype: torch.dtype, *rows: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -187,6 +181,7 @@ class _Rounded(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        # torch's sums follow the order of memory, and so does their rounding
         return None, *[None if x is None else x.contiguous().double() for x in grads]
 
 
@@ -272,10 +267,9 @@ def pull_back(
 
 
 class SmoothedRows(Function):
-    """Turns positions into the selected rows of a smoother, or gradients back, in any transform.
+    """Turns positions into rows of a smoother or, with the type ``back``, gradients back.
 
-    ``back`` is None for rows. Else it is the type of the gradient of the positions that it computes
-    from gradients of the rows. Each is the other's derivative.
+    Each is the other's derivative, in any transform.
     """
 
     @staticmethod
@@ -326,14 +320,12 @@ class SmoothedRows(Function):
 
 
 def _sum_shared(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:
-    """Sums gradients per trajectory over the trajectories that share a state.
-
-    Those of an index that is out of range, whose rows are NaN, are gradients of no state.
-    """
+    """Sums gradients per trajectory over the trajectories that share a state."""
     if grad is None or (index is None and grad.shape[0] == count):
         return grad
     if index is None:
         return grad.sum(0, keepdim=True)
+    # an index that is out of range, whose rows are NaN, names no state
     outside = (index < 0) | (index >= count)
     grad, index = grad.masked_fill(outside[:, None], 0.0), index.clamp(0, count - 1)
     sums = grad.new_zeros(count, grad.shape[1])
@@ -384,12 +376,6 @@ def addressable(tensors: Sequence[Any]) -> bool:
 def needs_torch() -> bool:
     """Tells whether torch.func or forward mode is active: they need torch's operations."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-
-
-def needs_operator() -> bool:
-    """Tells whether an operator stands for kernels: where torch records or imitates operations,
-    but not in torch.func and forward mode, in which it would have no tangents."""
-    return is_traced() and not needs_torch()
 
 
 def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
@@ -483,12 +469,9 @@ class _ScaleGradient(_Identity):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (factor,) = ctx.saved_tensors
-        return (_widen(grad) * factor).to(grad.dtype), None
-
-
-def _widen(grad: Tensor) -> Tensor:
-    """Converts a gradient for a change of its size: half precision has neither 1e-8 nor 1e5."""
-    return grad.to(torch.complex128 if grad.is_complex() else torch.float64)
+        # half precision has neither 1e-8 nor 1e5, which a factor may be
+        wide = grad.to(torch.complex128 if grad.is_complex() else torch.float64)
+        return (wide * factor).to(grad.dtype), None
 
 
 class _ClipGradient(_Identity):
@@ -499,7 +482,8 @@ class _ClipGradient(_Identity):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         norm, value = ctx.bounds
-        wide = _widen(grad)[..., None]  # each entry of [B] is a trajectory
+        wide = grad.to(torch.complex128 if grad.is_complex() else torch.float64)
+        wide = wide[..., None]  # each entry of [B] is a trajectory
         if value is not None:
             wide = wide.clamp(-value, value)
         if norm is not None and norm < math.inf and wide.numel():

@@ -30,7 +30,7 @@ from trajcli.errors import (
     unknown,
     wrong_shape,
 )
-from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
+from trajcli.inputs import Inputs, nonfinite_faults, repeated, shape_faults
 from trajcli.kernels.program import Array
 from trajcli.mode_options import INTEGRATION
 from trajcli.modes import QUANTITIES, make_method, make_mode
@@ -52,7 +52,6 @@ from trajcli.padding import (
     merge_groups,
     read_lengths,
     select_trajectories,
-    separate_steps,
     split_at_gaps,
     zero_padding,
 )
@@ -294,11 +293,7 @@ def differentiate(
 def _segments(
     inputs: Inputs, lengths: Array | None, gap: float
 ) -> tuple[_prepared.Arrays, Numbers, dict[str, Numbers]]:
-    """Cuts recordings where stamps are further apart than a gap.
-
-    Returns a padded batch of the segments, their lengths, and the recording and the first row of
-    each.
-    """
+    """Cuts recordings at gaps: a padded batch of segments, their lengths and their origins."""
     positions, times, least = inputs.actions, inputs.times, inputs.mode.least_rows
     if times is None or not gap > 0:
         expected, found = "times=, and seconds > 0", f"{gap}" if times is not None else "no times"
@@ -336,11 +331,7 @@ def _commanded(
     backend: str | None, allow_nonfinite: bool, lengths: Array | None, commands: str | None,
     absolute: DofChoice | None,
 ) -> Trajectory:  # fmt: skip
-    """Integrates actions that are increments, offsets or, for some dofs, positions.
-
-    They are turned into the positions that they stand for; dofs whose actions are positions in a
-    mode of rates have the rows of mode clique.
-    """
+    """Integrates actions that are increments, offsets or, for some dofs, positions."""
     if commands not in (None, "delta", "relative"):
         raise UsageError(unknown("commands", choices="delta or relative", found=repr(commands)))
     inputs = _integration(arrays, allow_nonfinite, *options)
@@ -503,11 +494,7 @@ def _padded(
     make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...],
     write: Sequence[str], dtype: Any, backend: str | None, allow_nonfinite: bool, lengths: Array,
 ) -> Trajectory:  # fmt: skip
-    """Computes the trajectories of a padded batch.
-
-    A mode that is causal computes all at once, with zeros behind the last actions; another one the
-    trajectories of each length by themselves, as their ends are part of its formulas.
-    """
+    """Computes the trajectories of a padded batch."""
     inputs = make(arrays, allow_nonfinite, *options)
     if inputs.actions.ndim != 3:
         raise_if_any(shape_faults(inputs))
@@ -516,9 +503,15 @@ def _padded(
     actions = actions[None] if actions.ndim == 2 else actions
     horizon = actions.shape[1]
     counts = read_lengths(lengths, len(actions), horizon)
-    # rows behind the last action (central of cuRobo, bspline) go on as its own step does
+    # Rows behind the last action (central of cuRobo, bspline) go on as its own step does: each
+    # trajectory then has steps, or time stamps, of its own.
     if inputs.mode.row_count(1, inputs.recorded) > 2 and counts.min(initial=horizon) < horizon:
-        inputs = separate_steps(inputs)
+        changes = {}
+        for name, values in (("dt", inputs.dt), ("times", inputs.times)):
+            if values is not None and values.ndim and values.shape[-1] > 1:
+                lines = values[None] if values.ndim == 1 else values
+                changes[name] = repeated(lines, len(actions))
+        inputs = replace(inputs, **changes)
     clock = extend_steps(inputs, counts, horizon)
     clean = arrays._replace(actions=zero_padding(actions, counts), dt=clock.dt, times=clock.times)
     batch = make(clean, allow_nonfinite, *options)
@@ -527,7 +520,9 @@ def _padded(
         [mode.row_count(count - batch.rates, batch.recorded) for count in counts.tolist()], np.int64
     )
     row_lengths = index_array(row_counts, actions)
-    # the first rows of a recording are differences of later ones
+    # A causal mode computes all at once, with zeros behind the last actions; another one the
+    # trajectories of each length by themselves, as their ends are part of its formulas. The first
+    # rows of a recording are differences of later ones.
     if mode.causal and not batch.recorded:
         *outputs, time, name, mode_options = _prepared.run(
             make, clean, options, write, dtype, backend, allow_nonfinite

@@ -51,7 +51,7 @@ class Commands:
         return {name: text for name, text in texts.items() if text}
 
     def faults(self, mode: Mode, where: str) -> Iterator[Fault]:
-        """Yields the fault of commands that a mode does not take, with the option that has them."""
+        """Yields the fault of commands that a mode does not take."""
         if self.actions and mode.action_order:
             yield Fault(
                 f"{self.actions} actions are positions",
@@ -76,10 +76,7 @@ class Commands:
         return replace(inputs, actions=replace_dofs(positions, unchanged, actions[..., unchanged]))
 
     def from_positions(self, positions: Any) -> Any:
-        """Computes the commands [b, T - 1, D] that lead from the first of positions [b, T, D] on.
-
-        This is the inverse of :meth:`mode_inputs`, but for rotations.
-        """
+        """Computes the commands [b, T - 1, D] of positions: :meth:`mode_inputs` inverted."""
         # increments are differences of rows, offsets those from the first
         rows = float64(positions)
         ends, origin = rows[:, 1:], rows[:, :-1] if self.actions == "delta" else rows[:, :1]
@@ -111,11 +108,7 @@ class Commands:
     def pull_back(
         self, inputs: Inputs, upstream: Callable[[Arrays], Arrays], choice: Choice, dtype: str
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Computes outputs, and gradients by the commands as they are in the files.
-
-        upstream: called with the outputs; returns the gradients of the cost by them. See
-        :func:`trajcli.adjoint.pull_back`.
-        """
+        """Computes outputs, and gradients by the commands, as :func:`adjoint.pull_back` does."""
         from trajcli.adjoint import pull_back
 
         # the cost is of rows of both modes: it is asked once, and its gradients are shared out
@@ -170,7 +163,6 @@ def clique_like(mode: Mode) -> Clique:
 
 
 def _zero_columns(values: Any, columns: Sequence[int]) -> Any:
-    """Copies values [..., D] with zeros in some columns."""
     masked = np.array(values)
     masked[..., list(columns)] = 0.0
     return masked

@@ -48,7 +48,6 @@ class LateTimes(NamedTuple):
     device: str
 
     def compute(self) -> Array:
-        """Computes the times in seconds, float64 [T]."""
         with sys.modules["torch"].inference_mode(False):  # they may be looked at again outside
             step = to_torch(np.array([[self.step]]), self.device)
             return self.mode.row_times(step, self.horizon, self.recorded)[0]
@@ -108,7 +107,6 @@ class Inputs:
         return steps is not None and steps.ndim == 2 and steps.shape[0] != 1
 
     def name(self, role: str) -> str:
-        """Returns the source of an input, for messages."""
         return self.names.get(role, role)
 
     @property
@@ -141,14 +139,10 @@ class Inputs:
         return steps if steps.shape[1] else steps.sum(1)[:, None] + 1.0
 
     def row_times(self) -> Array:
-        """Returns the times of the rows, float64 [b, T] in the library of dt."""
         return self.mode.row_times(self.steps, self.horizon, self.recorded)
 
     def dt_gradient(self, grads: Array) -> Array:
-        """Turns gradients by steps [B, 1 or n] into gradients by the dt of the input.
-
-        With time stamps they stay gradients by the steps between stamps.
-        """
+        """Turns gradients by steps [B, 1 or n] into those by dt; those by stamps stay."""
         if self.times is not None:
             return grads
         assert self.dt is not None
@@ -167,8 +161,7 @@ class Inputs:
         """Makes inputs of rates that were recorded with a time stamp each.
 
         The ``first`` of them [B, D] is a part of the start state, the ``rest`` [B, H − 1, D] are
-        integrated by foh, which takes the mean of both ends of each step: the trapezoidal rule.
-        Raises UsageError where an index chooses among the start states.
+        integrated by the trapezoidal rule (foh).
         """
         if self.start_index is not None:
             raise UsageError(
@@ -190,10 +183,7 @@ class Inputs:
     def block(
         self, actions: Array, begin: int, end: int, shift: int, names: Mapping[str, str]
     ) -> Inputs:
-        """Reads trajectories begin..end, with their actions, from values that may lie in files.
-
-        ``shift`` is how far the numbering in messages lies below that of all trajectories.
-        """
+        """Reads trajectories begin..end; messages number them from begin − shift on."""
 
         def read(values: Array | None, shared: bool = False) -> Array | None:
             if values is None or values.ndim == 0:
@@ -225,11 +215,7 @@ class Inputs:
         )
 
     def program(self) -> Program:
-        """Makes the program for the kernels.
-
-        Raises UsageError where it needs steps that cannot be read: in torch.func, or while a CUDA
-        graph is captured.
-        """
+        """Makes the program for the kernels; raises UsageError if steps it needs cannot be read."""
         if self.smoothed is not None:
             return self.smoothed.program
         if not self.mode.reads_steps:
@@ -246,11 +232,7 @@ class Inputs:
         return self.mode.stepped_program(self.actions.shape, to_numpy(self.steps))
 
     def prepare_mode(self, choice: Choice) -> Inputs:
-        """Returns these inputs with the results that their mode chooses by the values, if any.
-
-        They are chosen on the CPU, row after row, which a CUDA graph cannot capture. The inputs
-        stay as they are where NaN is not allowed, or steps are not positive: the error says where.
-        """
+        """Adds what the mode chooses by the values, on the CPU, which no CUDA graph can capture."""
         if not self.mode.result_names or self.smoothed is not None:
             return self
         self.program()  # which raises where steps cannot be read
@@ -261,6 +243,7 @@ class Inputs:
         values = to_numpy(self.actions) if readable(self.actions) else None
         steps = to_numpy(self.steps)
         finite = values is None or self.allow_nonfinite or np.isfinite(values).all()
+        # inputs that have faults stay as they are: the error says where
         if not (finite and ((steps > 0.0) & np.isfinite(steps)).all()):
             return self
         kernels = choice.kernels if choice.device == "cpu" else choose("cpu").kernels
@@ -323,7 +306,6 @@ class Inputs:
         return {name: x for name, x in zip(QUANTITIES, rows, strict=True) if x is not None}
 
     def can_check(self, values: Array) -> bool:
-        """Returns whether values are in memory and may be read."""
         if not is_torch(values):
             return isinstance(values, np.ndarray)
         return not (self.allow_nonfinite and values.device.type != "cpu") and readable(values)
@@ -333,10 +315,7 @@ def compute_rows(
     program: Program, operands: Operands, kernels: Any, dtype: str, flags: Sequence[bool],
     out: Sequence[Array | None] | None = None,
 ) -> Sequence[Any]:  # fmt: skip
-    """Computes the rows [B, T, D] by kernels, as NumPy arrays; None where no flag is set.
-
-    out: the arrays to write to, for those that compute with NumPy arrays.
-    """
+    """Computes rows [B, T, D] by kernels, as NumPy arrays or into ``out``; None without a flag."""
     batch, _, dofs = operands.actions.shape
     device = str(operands.actions.device) if is_torch(operands.actions) else None
     rows = empty_arrays((batch, program.rows, dofs), dtype, device, flags) if out is None else out
@@ -362,7 +341,6 @@ def _on_device(values: Array, device: str | None) -> Array:
 
 
 def repeated(part: Array, count: int) -> Array:
-    """Returns [1, D] as a view [count, D]."""
     if part.shape[0] == count:
         return part
     shape = (count, part.shape[1])
@@ -370,10 +348,7 @@ def repeated(part: Array, count: int) -> Array:
 
 
 def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
-    """Lists the faults of shapes, of missing inputs, and of dt and indices that are in memory.
-
-    Without ``steps``, :func:`value_faults` checks the values of dt and of time stamps.
-    """
+    """Lists faults of shapes, of missing inputs, of dt (if ``steps``) and of indices in memory."""
     # without actions of three axes nothing else can be compared with them: they are reported alone
     shape = tuple(inputs.actions.shape)
     where = inputs.name("actions")
@@ -384,7 +359,33 @@ def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
     if shape[1] < 1 or shape[2] < 1:
         expected = "H >= 1 and D >= 1"
         return [wrong_shape(where, expected, shape, what="no actions")]
-    faults = _step_shape_faults(inputs)
+    # one of dt and time stamps must be given, in a shape that the actions have
+    faults: list[Fault] = []
+    # steps between the rows of the input, which is the number of entries in dt
+    # int: the symbols of torch before 2.13 take no bool
+    batch, count = shape[0], inputs.horizon - int(inputs.recorded)
+    if inputs.times is not None and inputs.dt is not None:
+        what, where = "both dt and times", inputs.name("times")
+        faults.append(Fault(what, where=where, expected="one of them", found="both"))
+    elif inputs.times is not None:
+        where = inputs.name("times")
+        faults += time_stamp_shape_faults(inputs.times.shape, batch, count + 1, where)
+    elif inputs.dt is None:
+        what, found = "no time step", "none given, and none in the input"
+        expected, hint = "a step, a rate, or time stamps", "dt= or times="
+        shell = "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+        fault = Fault(what, where="dt", expected=expected, found=found, hint=hint, shell=shell)
+        faults.append(fault)
+    else:
+        shape = tuple(inputs.dt.shape)
+        # a recording may have an entry for the step into row 0, which is unused
+        counts = [count, count + 1] if inputs.recorded else [count]
+        allowed = [(), *((n,) for n in counts), (batch, 1), *((batch, n) for n in counts)]
+        # an axis of one broadcasts as well, but is nothing to advise
+        if not (shape in allowed or shape in ((1,), (1, 1), *((1, n) for n in counts))):
+            expected = " or ".join(dict.fromkeys(map(describe, allowed)))
+            hint = "one dt per trajectory has shape [B, 1]" if shape == (batch,) else ""
+            faults.append(wrong_shape(inputs.name("dt"), expected, shape, hint=hint))
     # values of steps are checked only once their shape is right
     if steps and not faults:
         faults = step_value_faults(inputs)
@@ -414,7 +415,6 @@ def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
 
 
 def nonfinite_faults(inputs: Inputs) -> list[Fault]:
-    """Lists the faults of NaN and Inf in the actions and states that are used."""
     axes = ("trajectory", "step", "dof")
     shift, rows = inputs.first_trajectory, inputs.row_numbers
     program = inputs.program()
@@ -441,38 +441,8 @@ def nonfinite_faults(inputs: Inputs) -> list[Fault]:
     return [fault for fault in faults if fault is not None]
 
 
-def _step_shape_faults(inputs: Inputs) -> list[Fault]:
-    """Lists the fault of dt or time stamps that are absent, both given, or of another shape."""
-    # steps between the rows of the input, which is the number of entries in dt
-    # int: the symbols of torch before 2.13 take no bool
-    batch, steps = inputs.actions.shape[0], inputs.horizon - int(inputs.recorded)
-    if inputs.times is not None:
-        where = inputs.name("times")
-        if inputs.dt is not None:
-            return [Fault("both dt and times", where=where, expected="one of them", found="both")]
-        return time_stamp_shape_faults(inputs.times.shape, batch, steps + 1, where)
-    if inputs.dt is None:
-        expected, found = "a step, a rate, or time stamps", "none given, and none in the input"
-        hint, shell = "dt= or times=", "--dt SECONDS, --rate HZ or --times FILE:DATASET"
-        what = "no time step"
-        return [Fault(what, where="dt", expected=expected, found=found, hint=hint, shell=shell)]
-    shape = tuple(inputs.dt.shape)
-    # a recording may have an entry for the step into row 0, which is unused
-    counts = [steps, steps + 1] if inputs.recorded else [steps]
-    allowed = [(), *((n,) for n in counts), (batch, 1), *((batch, n) for n in counts)]
-    # an axis of one broadcasts as well, but is nothing to advise
-    if shape in allowed or shape in ((1,), (1, 1), *((1, n) for n in counts)):
-        return []
-    where, expected = inputs.name("dt"), " or ".join(dict.fromkeys(map(describe, allowed)))
-    hint = "one dt per trajectory has shape [B, 1]" if shape == (batch,) else ""
-    return [wrong_shape(where, expected, shape, hint=hint)]
-
-
 def step_value_faults(inputs: Inputs) -> list[Fault]:
-    """Lists the faults of steps that are not positive and of stamps that do not increase.
-
-    Values that are not in memory are not checked.
-    """
+    """Lists faults of steps, and of stamps, that are in memory: not positive, not increasing."""
     if not inputs.can_check(inputs.dt if inputs.times is None else inputs.times):
         return []
     shift = inputs.first_trajectory
@@ -484,7 +454,6 @@ def step_value_faults(inputs: Inputs) -> list[Fault]:
 
 
 def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
-    """Lists the faults of the shapes of the start or goal state, and of its index."""
     parts: Mapping[str, Array] = getattr(inputs, role)
     index: Array | None = getattr(inputs, f"{role}_index")
     batch, _, dofs = inputs.actions.shape
@@ -516,7 +485,6 @@ def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
 
 
 def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[Fault]:
-    """Lists the fault of an index that is no index of ``count`` states."""
     where = inputs.name(f"{role}_index")
     faults = index_shape_faults(where, int(inputs.actions.shape[0]), index)
     if faults or not inputs.can_check(index):

@@ -22,7 +22,7 @@ from trajcli.arrays import (
     widen,
 )
 from trajcli.errors import Fault, raise_if_any
-from trajcli.inputs import Inputs, repeated
+from trajcli.inputs import Inputs
 from trajcli.kernels.program import Array
 
 Numbers = npt.NDArray[np.int64]
@@ -42,7 +42,6 @@ def read_lengths(lengths: Array, batch: int, most: int) -> Numbers:
 
 
 def group_by_length(lengths: Numbers) -> list[Numbers]:
-    """Groups the numbers of the trajectories by their length, shortest first."""
     return [np.flatnonzero(lengths == length) for length in sorted({*lengths.tolist()})]
 
 
@@ -58,7 +57,6 @@ def split_at_gaps(stamps: npt.NDArray[Any], gap: float) -> list[Numbers]:
 
 
 def zero_padding(values: Array, lengths: Numbers) -> Array:
-    """Returns values [B, T, D] with zeros behind the rows of each trajectory."""
     # masked, not multiplied: the padding may hold NaN
     behind = index_array(np.arange(values.shape[1]) >= lengths[:, None], values)[..., None]
     if is_torch(values):
@@ -92,20 +90,6 @@ def extend_steps(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
     tail = wide[line, end] + index_array(since, wide) * step if stamped else step
     wide = choose(index_array(since > 0, wide), tail, wide).reshape(values.shape)
     return replace(inputs, **{"times" if stamped else "dt": wide})
-
-
-def separate_steps(inputs: Inputs) -> Inputs:
-    """Gives each trajectory steps [B, h], or time stamps [B, T], of its own where they share some.
-
-    A mode whose last rows go on as the last step does needs them, as lengths differ.
-    """
-    changes = {}
-    for name, values in (("dt", inputs.dt), ("times", inputs.times)):
-        if values is not None and values.ndim and values.shape[-1] > 1:
-            lines = values[None] if values.ndim == 1 else values
-            if len(lines) == 1:
-                changes[name] = repeated(lines, len(inputs.actions))
-    return replace(inputs, **changes)
 
 
 def select_trajectories(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:
@@ -148,17 +132,13 @@ def select_trajectories(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:
 
 
 def padded(values: Array, rows: int) -> Array:
-    """Returns values [B, T, D] with zeros behind them, [B, rows, D]."""
     shape = (len(values), rows - values.shape[1], *values.shape[2:])
     zeros = values.new_zeros(shape) if is_torch(values) else np.zeros(shape, values.dtype)
     return concatenate([values, zeros], 1)
 
 
 def merge_groups(parts: Sequence[Array], groups: Sequence[Numbers], rows: int = 0) -> Array:
-    """Merges values [B, D] of groups of trajectories, in the order of their numbers.
-
-    With ``rows`` they are rows [B, T, D], with zeros behind those of each trajectory.
-    """
+    """Merges values [B, D], or with ``rows`` padded rows [B, T, D], in the order of numbers."""
     # groups hold each number once, so sorting them inverts the grouping
     order = np.argsort(np.concatenate(groups))
     values = concatenate([padded(x, rows) for x in parts] if rows else parts, 0)

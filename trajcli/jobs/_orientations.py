@@ -10,6 +10,7 @@ import numpy as np
 from trajcli.errors import InputError, Report
 from trajcli.files.dofs import RotationDofs
 from trajcli.inputs import Inputs
+from trajcli.mode_options import CURVE
 
 if TYPE_CHECKING:
     from trajcli.rotations import RotationTrajectory
@@ -57,9 +58,10 @@ def integrate_orientations(
     first, steps = pick(position, quaternions=True), inputs.steps
     if mode.action_order:
         rates = {part: pick(values) for part, values in states.items() if part != "position"}
+        curve: Any = {x.name: getattr(mode, x.name) for x in CURVE if x.name in mode.option_names()}
         return integrate(
             pick(inputs.actions), State(first, **rates), steps, mode.name, frame=frame,
-            allow_nonfinite=lenient, **mode.curve_options(),
+            allow_nonfinite=lenient, **curve,
         )  # fmt: skip
     turns = pick(inputs.actions, quaternions=True)
     # orientations follow the start; turns are composed with it

@@ -34,15 +34,11 @@ class Choice(NamedTuple):
 
 
 def _origin(backend: object) -> str:
-    """Tells where a backend was named, in the environment or in a call, for messages."""
     return "TRAJCLI_BACKEND" if environment_variable(b"TRAJCLI_BACKEND") == backend else "backend"
 
 
 def choose(device: str = "auto", backend: str = "auto") -> Choice:
-    """Picks device and backend; the device of ``auto`` is the CPU.
-
-    Raises UsageError for an absent device or backend, and for a device that does not answer.
-    """
+    """Picks device and backend; raises UsageError for absent ones and for a device in trouble."""
     # importing torch takes longer than most runs, so that only a CUDA device does it
     for name in (backend, environment_variable(b"TRAJCLI_BACKEND") or "auto"):
         if name not in (known := ("auto", *BACKENDS)):
@@ -54,11 +50,29 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
             f"backend {backend} is absent", where=_origin(backend), expected="torch", found=why
         )
     reason = "the default" if device == "auto" else f"--device {device}"
-    name = "cpu" if device in ("auto", "cpu") else _cuda_device(device)
+    name = "cpu"
+    if device not in ("auto", "cpu"):
+        match = re.fullmatch("cuda(?::([0-9]+))?", device)
+        if match is None:
+            found, choices = repr(device), "auto, cpu, cuda or cuda:N"
+            raise UsageError(unknown("device", choices=choices, found=found, where="--device"))
+        hint, count = "--device cpu runs anywhere", cuda.count()
+        name = f"cuda:{int(match[1] or 0)}"  # as torch names it
+        if int(match[1] or 0) >= count:
+            raise UsageError(
+                "no such device",
+                where=reason,
+                expected=f"one of {count} CUDA devices" if count else "a CUDA device",
+                found=device if count else cuda.absence(),
+                hint=hint,
+            )
+        # a device may be present and yet fail, as one that other processes fill
+        if trouble := cuda.trouble(name):
+            what, expected = "the device is busy or broken", "a free one"
+            raise UsageError(what, where=reason, expected=expected, found=trouble, hint=hint)
     if backend == "native" and name != "cpu":
-        raise UsageError(
-            "backend native runs on the CPU", where=_origin(backend), expected="torch", found=name
-        )
+        what = "backend native runs on the CPU"
+        raise UsageError(what, where=_origin(backend), expected="torch", found=name)
     if backend == "triton" and name == "cpu":
         raise UsageError(
             "backend triton runs on CUDA devices",
@@ -105,10 +119,7 @@ def triton_absence() -> str:
 
 
 def choose_for_tensors(device: Any, backend: str) -> Choice:
-    """Picks the backend for tensors on a torch device.
-
-    Raises UsageError for a backend that cannot run on the device.
-    """
+    """Picks the backend for tensors on a torch device; raises UsageError if it cannot run there."""
     # the tensors prove that the device exists, so no driver check
     name = str(device)
     if device.type == "cpu":
@@ -130,8 +141,7 @@ _device_backends: dict[str, tuple[str, str]] = {}
 def device_backend(name: str) -> tuple[str, str]:
     """Picks the backend that ``auto`` takes on a device, and says why.
 
-    Raises UsageError where a CUDA graph is captured before: the first call on a device runs a
-    kernel, and waits for it.
+    Raises UsageError where the first call on a device, which runs a kernel, is captured in a graph.
     """
     import torch
 
@@ -167,10 +177,6 @@ def device_backend(name: str) -> tuple[str, str]:
 
 
 def _probe(name: str) -> None:
-    """Compiles and runs one small kernel; raises the error that prevents it.
-
-    Triton builds C at run time, and may not support the card.
-    """
     import torch
 
     from trajcli.kernels import triton_ops
@@ -184,32 +190,3 @@ def _probe(name: str) -> None:
         )
     with cuda.device_errors():
         triton_ops.probe(name)
-
-
-def _cuda_device(device: str) -> str:
-    """Checks a device, cuda or cuda:N, and names it as torch does; raises UsageError otherwise."""
-    match = re.fullmatch("cuda(?::([0-9]+))?", device)
-    if match is None:
-        choices = "auto, cpu, cuda or cuda:N"
-        raise UsageError(unknown("device", choices=choices, found=repr(device), where="--device"))
-    index, count = int(match[1] or 0), cuda.count()
-    where, hint = f"--device {device}", "--device cpu runs anywhere"
-    if index >= count:
-        raise UsageError(
-            "no such device",
-            where=where,
-            expected=f"one of {count} CUDA devices" if count else "a CUDA device",
-            found=device if count else cuda.absence(),
-            hint=hint,
-        )
-    # a device may be present and yet fail, as one that other processes fill
-    name = f"cuda:{index}"
-    if trouble := cuda.trouble(name):
-        raise UsageError(
-            "the device is busy or broken",
-            where=where,
-            expected="a free one",
-            found=trouble,
-            hint=hint,
-        )
-    return name

@@ -49,7 +49,6 @@ def absence() -> str:
 
 
 def count() -> int:
-    """Counts the devices that torch can use."""
     if absence():
         return 0
     import torch
@@ -72,7 +71,6 @@ def trouble(name: str) -> str:
 
 
 def free_bytes(name: str) -> int:
-    """Measures the free memory of a device in bytes."""
     import torch
 
     return int(torch.cuda.mem_get_info(name)[0])

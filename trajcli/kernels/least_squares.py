@@ -68,11 +68,8 @@ def penalty(order: int) -> Floats:
 
 @functools.cache
 def control(order: int) -> Floats:
-    """Computes the weights of a step's noise in derivatives 2m − 1 … m at its beginning, [m, m].
-
-    The step is one unit long. Signs alternate as −1, 1, −1, …, so that the last row is x⁽ᵐ⁾. The
-    matrix is Aᵀ·Q⁻¹ with Taylor's matrix A.
-    """
+    """Computes the weights Aᵀ·Q⁻¹ of a unit step's noise in derivatives 2m − 1 … m, [m, m]."""
+    # signs of the derivatives alternate as −1, 1, −1, …, so that the last row is x⁽ᵐ⁾
     index = range(order)
     taylor = [[1.0 / math.factorial(k - j) if k >= j else 0.0 for k in index] for j in index]
     weights: Floats = np.array(taylor).T @ penalty(order).T @ penalty(order)

@@ -49,10 +49,7 @@ class Operands(NamedTuple):
 
 
 def gather_states(part: Array | None, index: Array | None) -> Array | None:
-    """Gathers the rows [B, D] of states [S, D] that an index names; all of them without an index.
-
-    Rows are NaN where an index of torch is out of range.
-    """
+    """Gathers the rows [B, D] of states [S, D] that an index names; all of them without one."""
     if part is None or index is None:
         return part
     if isinstance(part, np.ndarray):
@@ -108,7 +105,6 @@ class Cascade:
 
     @property
     def rows(self) -> int:
-        """The number of rows T that it computes."""
         return self.used + self.start_row
 
     @property
@@ -199,7 +195,6 @@ class Band:
 
     @property
     def rows(self) -> int:
-        """The number of rows T that it computes."""
         return self.windows.count + self.start_row
 
     @property
@@ -244,7 +239,6 @@ class Smoother:
 
     @property
     def rows(self) -> int:
-        """The number of rows T that it computes."""
         return self.used
 
 

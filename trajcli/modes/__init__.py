@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, SupportsIndex
 
@@ -47,14 +46,44 @@ def make_mode(name: str, **options: Any) -> Mode:
         names = [*modes, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())]
         raise UsageError(unknown("mode", choices=names, found=repr(name)))
     options = {option: value for option, value in options.items() if value is not None}
-    raise_if_any(
-        [x for option, value in options.items() for x in _option_faults(kind.name, option, value)],
-        UsageError,
-    )
-    for name in (x.name for x in MODE_TABLE[kind.name].options if x.is_integer):
+    entries = {x.name: x for x in MODE_TABLE[kind.name].options}
+    faults: list[Fault] = []
+    for name, value in options.items():
+        entry, found = entries.get(name), repr(value)
+        if entry is None:
+            # an option of another mode is a likely mistake: the message names that mode
+            others = [
+                mode for mode, row in MODE_TABLE.items() if name in [x.name for x in row.options]
+            ]
+            fault = Fault(
+                f"mode {kind.name} takes no option {name}",
+                where=name,
+                expected=f"one of {', '.join(entries)}",
+                found=found,
+                hint=f"it is an option of {', '.join(others)}" if others else "",
+                shell="trajcli modes lists what each mode takes",
+            )
+            faults.append(fault)
+            continue
+        expected = ", ".join(map(str, entry.choices)) or "a whole number >= 1"
+        if entry is WINDOW:
+            expected += ", or seconds like '0.3s'"
+            if isinstance(value, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", value):
+                continue
+        whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
+        if whole:
+            with suppress(TypeError):  # of arrays, and of tensors that are no integers
+                value = operator.index(value)
+            whole = isinstance(value, int)
+        if entry.is_integer and not (whole and (entry.choices or value >= 1)):
+            what = f"{name} must be a whole number"
+            faults.append(Fault(what, where=name, expected=expected, found=found))
+        elif entry.choices and not (isinstance(value, str | int) and value in entry.choices):
+            faults.append(unknown(name, choices=expected, found=found))
         # integers of NumPy and of torch become plain ones, as attributes and keys of caches
-        if name in options and not isinstance(options[name], str):
-            options[name] = operator.index(options[name])
+        if entry.is_integer:
+            options[name] = value
+    raise_if_any(faults, UsageError)
     return kind(**options)
 
 
@@ -92,41 +121,6 @@ def make_method(name: str | None, rotations: bool = False, **options: Any) -> Mo
             faults.append(Fault(f"not a {key}", where=key, expected=expected, found=found))
     raise_if_any(faults, UsageError)
     return make_mode(METHODS[name], **options)
-
-
-def _option_faults(mode: str, name: str, value: Any) -> Iterator[Fault]:
-    """Yields the fault of an option that a mode does not take, or that does not have the value."""
-    # an option of another mode is a likely mistake: the message names that mode
-    found, options = repr(value), {x.name: x for x in MODE_TABLE[mode].options}
-    option = options.get(name)
-    if option is None:
-        others = [
-            other for other, entry in MODE_TABLE.items() if name in [x.name for x in entry.options]
-        ]
-        yield Fault(
-            f"mode {mode} takes no option {name}",
-            where=name,
-            expected=f"one of {', '.join(options)}",
-            found=found,
-            hint=f"it is an option of {', '.join(others)}" if others else "",
-            shell="trajcli modes lists what each mode takes",
-        )
-        return
-    expected = ", ".join(map(str, option.choices)) or "a whole number >= 1"
-    if option is WINDOW:
-        expected += ", or seconds like '0.3s'"
-        if isinstance(value, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", value):
-            return
-    whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
-    if whole:
-        with suppress(TypeError):  # of arrays, and of tensors that are no integers
-            value = operator.index(value)
-        whole = isinstance(value, int)
-    if option.is_integer and not (whole and (option.choices or value >= 1)):
-        what = f"{name} must be a whole number"
-        yield Fault(what, where=name, expected=expected, found=found)
-    elif option.choices and not (isinstance(value, str | int) and value in option.choices):
-        yield unknown(name, choices=expected, found=found)
 
 
 __all__ = ["ALIASES", "METHODS", "MODES", "QUANTITIES", "Mode", "make_method", "make_mode"]

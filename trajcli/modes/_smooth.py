@@ -106,7 +106,6 @@ class Smooth(Mode):
         return self._program(cutoff, np.ones(shape), steps)
 
     def _program(self, cutoff: Floats, weights: Floats, steps: Floats) -> Smoother:
-        """Makes the program of a cutoff in Hz [B, D] and weights [B, T, D]."""
         # λ in units of steps: the kernels divide times by the median step
         unit = np.median(steps, axis=1)
         with np.errstate(over="ignore", divide="ignore"):
@@ -206,7 +205,6 @@ class Columns(NamedTuple):
     weights: Floats
 
     def select(self, columns: npt.NDArray[np.int64]) -> Columns:
-        """Selects some of the columns."""
         steps = self.steps[columns] if len(self.steps) > 1 else self.steps
         arrays = ("values", "cutoffs", "noise", "weights")
         return self._replace(steps=steps, **{name: getattr(self, name)[columns] for name in arrays})
@@ -219,9 +217,8 @@ class Columns(NamedTuple):
     def choose(self, robust: bool) -> tuple[Any, Any, Any, Floats, Booleans, dict[str, Booleans]]:
         """Chooses a cutoff and weights for each column, and says which results are doubtful.
 
-        Returns the cutoffs in Hz (NaN where all rows are equal or too few), the deviations of the
-        residuals, the numbers of rows whose weight was lowered, the weights [n, T, 1], which rows
-        are within long gaps [n, T, 1], and which columns are concerned by each kind of doubt.
+        Returns cutoffs in Hz (NaN: nothing moves), deviations of residuals, numbers of rows of less
+        weight, weights and rows within long gaps [n, T, 1], and the columns of each kind of doubt.
         """
         used = self.weights > 0.0
         first = np.take_along_axis(self.values, used.argmax(1)[:, None], 1)
@@ -233,19 +230,37 @@ class Columns(NamedTuple):
             cutoff = np.where(moving, cutoff, np.nan)
             weighted = self._replace(weights=weights)
             squares, _, off = weighted.measure(cutoff, residuals=True)
-            guessed, gaps = self._gaps(0.5 / cutoff)
+            # A gap is long where it exceeds half a period of the cutoff: the curve may turn in it.
+            # The rows at the ends and within long gaps are guessed.
+            known, unit = used[:, :, 0], np.median(self.steps, axis=1)
+            steps = np.broadcast_to(self.steps, (len(self.steps), known.shape[1] - 1))
+            times = np.concatenate([np.zeros((len(steps), 1)), steps.cumsum(1)], 1)
+            last = np.maximum.accumulate(np.where(known, times, -np.inf), axis=1)
+            following = np.where(known, times, np.inf)[:, ::-1]
+            following = np.minimum.accumulate(following, axis=1)[:, ::-1]
+            longest = np.maximum(0.5 / cutoff, _GAP_STEPS * unit)[:, None]
+            gap = np.minimum(following, times[:, -1:]) - np.maximum(last, 0.0)
+            guessed = ~known & (gap > longest)
+            wide = known[:, 1:] & (times[:, 1:] - last[:, :-1] > longest)
+            wide &= np.isfinite(last[:, :-1])
             residual = np.where(moving, np.sqrt(squares / self.counts), 0.0)
             automatic = np.isnan(self.cutoffs)
             low, high = self._ends()
             at_end = (self.values == low[:, None, None]) | (self.values == high[:, None, None])
             two_valued = (~used | at_end).all((1, 2))
-            stairs = self._stairs(0.5 / cutoff)
+            # stairs: values that mostly rest for long, then change by one step of an encoder
+            changes = np.abs(np.diff(self.values[:, :, 0], axis=1))
+            moved = changes > 0.0
+            quantum = np.where(moved, changes, np.inf).min(1)
+            by_one = (moved & (changes < 1.5 * quantum[:, None])).sum(1)
+            rest = self.counts / (moved.sum(1) + 1.0) * unit
+            stairs = (by_one > 0.5 * moved.sum(1)) & (rest > 0.5 * (0.5 / cutoff))
             noisy = automatic & moving & ~two_valued & (residual > _LEAST_NOISE * (high - low))
             noisy &= stairs | weighted._correlated(cutoff, off)
             # only columns that look noisy are smoothed once more, at half the cutoff
             noisy[noisy] = weighted.select(np.flatnonzero(noisy))._noisy(cutoff[noisy], off[noisy])
             doubts = {
-                "gaps": gaps,
+                "gaps": guessed.any(1) | wide.any(1),
                 "outliers": many,
                 "few rows": automatic & (self.counts < _FEW_ROWS),
                 "two values": automatic & two_valued,
@@ -253,8 +268,8 @@ class Columns(NamedTuple):
                 "correlation": noisy & ~stairs,
             }
         return (
-            cutoff, residual, (weights < self.weights).sum((1, 2)), weights, guessed,
-            {kind: columns & moving for kind, columns in doubts.items()},
+            cutoff, residual, (weights < self.weights).sum((1, 2)), weights,
+            guessed[:, :, None], {kind: columns & moving for kind, columns in doubts.items()},
         )  # fmt: skip
 
     def measure(self, cutoff: Floats, residuals: bool = False) -> tuple[Floats, Floats, Any]:
@@ -382,10 +397,8 @@ class Columns(NamedTuple):
         return cutoff, weights, many
 
     def _first_weights(self) -> Floats:
-        """Finds weights [n, T, 1] that ignore what seem to be outliers, those of the best score.
-
-        Cutoffs are tried from low ones, whose curves no outlier deflects far, to high ones.
-        """
+        """Finds weights [n, T, 1] that ignore what seem outliers, those of the best score."""
+        # from low cutoffs, whose curves no outlier deflects far, to high ones
         low, high = self._range()
         part, best, least = self, self.weights, np.full(len(self.values), np.inf)
         for k in range(math.ceil((high - low).max() / _GRID_STEP) + 1):
@@ -400,12 +413,10 @@ class Columns(NamedTuple):
         return best
 
     def _end_weights(self, cutoff: Floats, full: Floats, scale: Floats) -> Floats:
-        """Chooses which of the outermost rows to ignore; returns weights [n, T, 1].
-
-        An outlier at an end deflects the curve until its residual is small, so that residuals do
-        not show it. All subsets of these rows are tried: the best takes most from the sum that the
-        curve minimises, less a price for each row.
-        """
+        """Chooses which of the outermost rows to ignore; returns weights [n, T, 1]."""
+        # An outlier at an end deflects the curve until its residual is small, so that residuals do
+        # not show it. All subsets of these rows are tried: the best takes most from the sum that
+        # the curve minimises, less a price for each row.
         best, values = self.weights, self.values - self._ends()[0][:, None, None]
         for rows in (np.s_[:, :_OUTERMOST], np.s_[:, -_OUTERMOST:]):
             least, weights = np.full(len(scale), np.inf), best.copy()
@@ -421,10 +432,7 @@ class Columns(NamedTuple):
         return best
 
     def _scale(self, off: Any, leverages: Floats, weights: Floats) -> Floats:
-        """Estimates the deviation [n, 1, 1] of residuals, by the smallest three quarters of them.
-
-        Outliers, which are among the others, do not change it.
-        """
+        """Estimates the deviation [n, 1, 1] of residuals by the smallest three quarters of them."""
         used = weights > 0.0
         few = (_SHARE * used.sum((1, 2))).astype(int)
         sums = np.sort(np.where(used, off**2, np.inf), axis=1).cumsum(1)
@@ -441,38 +449,8 @@ class Columns(NamedTuple):
         values = np.where(self.weights == 1.0, self.values, np.nan)[:, :, 0]
         return np.fmin.reduce(values, 1), np.fmax.reduce(values, 1)
 
-    def _gaps(self, half_period: Floats) -> tuple[Booleans, Booleans]:
-        """Finds the missing rows at the ends and within long gaps, and the columns of long gaps.
-
-        A gap is long where it exceeds half a period of the cutoff: the curve may turn in it.
-        """
-        used, unit = self.weights[:, :, 0] > 0.0, np.median(self.steps, axis=1)
-        steps = np.broadcast_to(self.steps, (len(self.steps), used.shape[1] - 1))
-        times = np.concatenate([np.zeros((len(steps), 1)), steps.cumsum(1)], 1)
-        last = np.maximum.accumulate(np.where(used, times, -np.inf), axis=1)
-        following = np.minimum.accumulate(np.where(used, times, np.inf)[:, ::-1], axis=1)[:, ::-1]
-        longest = np.maximum(half_period, _GAP_STEPS * unit)[:, None]
-        gap = np.minimum(following, times[:, -1:]) - np.maximum(last, 0.0)
-        guessed = ~used & (gap > longest)
-        wide = used[:, 1:] & (times[:, 1:] - last[:, :-1] > longest) & np.isfinite(last[:, :-1])
-        return guessed[:, :, None], guessed.any(1) | wide.any(1)
-
-    def _stairs(self, half_period: Floats) -> Booleans:
-        """Tells which columns mostly rest for long, then change by one step of an encoder."""
-        changes = np.abs(np.diff(self.values[:, :, 0], axis=1))
-        moved = changes > 0.0
-        count = moved.sum(1)
-        quantum = np.where(moved, changes, np.inf).min(1)
-        by_one = (moved & (changes < 1.5 * quantum[:, None])).sum(1)
-        rest = self.counts / (count + 1.0) * np.median(self.steps, axis=1)
-        return np.asarray((by_one > 0.5 * count) & (rest > 0.5 * half_period))
-
     def _noisy(self, cutoff: Floats, off: Floats) -> Booleans:
-        """Tells which columns lose noise, not motion, at a lower cutoff.
-
-        Their residuals ``off`` grow little where the cutoff is halved, in the mean and where they
-        are largest.
-        """
+        """Tells which columns lose noise, not motion, where cut lower."""
         other = self.measure(0.5 * cutoff, residuals=True)[2]
         before, after = (np.where(self.weights == 1.0, np.abs(r), 0.0) for r in (off, other))
         mean = (after**2).sum((1, 2)) <= _MEAN_GROWTH**2 * (before**2).sum((1, 2))

@@ -84,7 +84,8 @@ class CascadeMode(AlignedMode):
         return program.Cascade(
             action_order=self.action_order,
             scheme=self.scheme,
-            used=self.action_count(horizon),
+            # rows 0..H−1 of cuRobo leave no row for the state after the last action
+            used=horizon - int(self.alignment == "curobo"),
             start_row=self.start_row(recorded),
             recorded=recorded,
         )
@@ -126,7 +127,7 @@ class Teleport(AlignedMode):
     causal = True
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
-        used = self.action_count(horizon)
+        used = horizon - int(self.alignment == "curobo")
         return Band(
             used=used,
             steps=used,

@@ -104,7 +104,9 @@ class Central(AlignedMode):
             # position, velocity and acceleration as cuRobo extrapolates them k steps back
             past = [(1, -k, k * k / 2 - 2 * k, CUROBO_PAST[k]) for k in (3, 2, 1)]
             head = np.array([*past, (1, 0, 0, 0)], np.float64)
-        used, held = self.action_count(horizon), 2 if self.convention == "standard" else 4
+        # rows 0..H−1 of cuRobo leave no row for the state after the last action
+        used = horizon - int(self.alignment == "curobo")
+        held = 2 if self.convention == "standard" else 4
         # the rows of cuRobo go on behind the last action, which it holds for two steps more
         to_goal = self.ends == "goal" and used > 0
         count = used + len(head) + held - (WINDOW - 1) if used else 0

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, get_args
 from trajcli.arrays import arange, columns, elapsed
 from trajcli.errors import Fault
 from trajcli.kernels.program import Array, Booleans, Floats, Integers, Program, Smoother
-from trajcli.mode_options import CURVE
 from trajcli.names import QuantityName
 
 QUANTITIES: tuple[str, ...] = get_args(QuantityName)
@@ -87,16 +86,11 @@ class Mode:
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        """Lists the options that this mode takes."""
         return tuple(field.name for field in fields(cls))
 
     def options(self, recorded: bool = False) -> dict[str, Any]:
         """Lists the options and their values, as files and trajectories state them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def curve_options(self) -> dict[str, Any]:
-        """Lists the options that say which curve the actions stand for, with their values."""
-        return {x.name: getattr(self, x.name) for x in CURVE if x.name in self.option_names()}
 
     def faults(self, case: Case) -> Iterator[Fault]:
         """Yields the reasons why this mode cannot run a case."""
@@ -148,11 +142,9 @@ class Mode:
         return times_after(dt, 0, self.row_count(horizon, recorded))
 
     def select_dofs(self, dofs: Sequence[int]) -> Mode:
-        """Selects dofs, where options differ from dof to dof."""
         return self
 
     def select_trajectories(self, numbers: Integers) -> Mode:
-        """Selects trajectories, where options differ from one to the next."""
         return self
 
     def trapezoidal(self, options: Mapping[str, Any]) -> Mode:
@@ -201,13 +193,7 @@ class AlignedMode(Mode):
             yield Fault(what, where="alignment", expected=expected, found=self.alignment)
 
     def start_row(self, recorded: bool) -> bool:
-        """Whether row 0 is the start state."""
         return self.alignment != "actions" and not recorded
-
-    def action_count(self, horizon: int) -> int:
-        """Counts the actions that are used."""
-        # rows 0..H−1 of cuRobo leave no row for the state after the last action
-        return horizon - int(self.alignment == "curobo")
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
         # without the start row, row 0 is one step later

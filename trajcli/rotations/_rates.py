@@ -121,10 +121,7 @@ def smooth(
 
 
 def fill_missing(values: Array) -> tuple[Array, Array]:
-    """Fills missing rows of [N, T, 4] with the last known row, at the start with the first.
-
-    Also tells which rows are missing [N, T, 1].
-    """
+    """Fills missing rows of [N, T, 4] by the last known, or first, row; tells which [N, T, 1]."""
     if not readable(values):
         return values, match_library(np.zeros((1, 1, 1)), values) > 0.0
     known = np.isfinite(to_numpy(values)).all(-1)
@@ -207,10 +204,7 @@ def _magnus(terms: Sequence[Array], steps: Array) -> Array:
 
 
 def _turns_of_spline(path: Sequence[Array], steps: Array) -> Array:
-    """Integrates the steps of a path, which is quintic between rows, into rotation vectors.
-
-    ``path`` has its values and two derivatives at the rows.
-    """
+    """Integrates a path that is quintic between rows, with derivatives, into rotation vectors."""
     x, v, a = path[:3]
     first, second = steps * v[:, :-1], 0.5 * steps**2 * a[:, :-1]
     gap = x[:, 1:] - x[:, :-1] - first - second
@@ -270,7 +264,30 @@ def _spline(values: Array, knots: Array, at: Array) -> list[Array]:
     """Computes Hermite cubics in the logarithm from the row before, by ω at the rows."""
     before, step, tau = _find_step(knots, at)
     turns = turns_between(values)
-    omega = _spline_rates(turns, (knots[:, 1:] - knots[:, :-1])[..., None])
+    steps = (knots[:, 1:] - knots[:, :-1])[..., None]
+    # The angular velocities [N, T, 3] at the rows make α continuous there.
+    # α is φ̈ at the begin of a cubic, and J·φ̈ + J̇·φ̇ at its end: linear in the ω at both ends, but
+    # for J̇·φ̇, which is quadratic in the later one (as in SciPy's RotationSpline).
+    mean, axes = turns / steps, match_library(np.eye(3), turns)
+    inner = 0.5 * (mean[:, 1:] + mean[:, :-1])
+    if turns.shape[1] > 1:
+        columns = [f(turns[..., None, :], axes) for f in (rates_of_log, slope_of_log)]
+        forth, back = (library(turns).swapaxes(x, -1, -2) for x in (columns[0][0], columns[1]))
+        earlier, later = steps[:, :-1, :, None], steps[:, 1:, :, None]
+        below, above = 2.0 / earlier * forth[:, :-1], 2.0 / later * back[:, 1:]
+        on = 4.0 * (1.0 / earlier + 1.0 / later) * axes + 0.0 * below
+        right = 6.0 * (mean[:, :-1] / steps[:, :-1] + mean[:, 1:] / steps[:, 1:])
+        system = (turns[:, :-1], back[:, :-1], below, on, above, right, mean)
+        inner, *constants = [x.detach() if is_torch(x) else x for x in (inner, *system)]
+        for _ in range(_MOST_ITERATIONS):
+            change = _newton_step(inner, *constants)
+            inner, size = inner + change, abs(change)
+            if readable(size) and not (to_numpy(size) > 1e-14 * to_numpy(1.0 + abs(inner))).any():
+                break
+        # gradients: each more step doubles the order up to which derivatives are exact
+        for _ in range(2 if is_torch(turns) else 0):
+            inner = inner + _newton_step(inner, *system)
+    omega = concatenate([mean[:, :1], inner, mean[:, -1:]], 1)
     # φ is cubic from 0 to the turn of the step, with φ̇ from ω at both ends
     turn, first = take(turns, before), take(omega, before)
     last = slope_of_log(turn, take(omega, before + 1))
@@ -283,33 +300,6 @@ def _spline(values: Array, knots: Array, at: Array) -> list[Array]:
 
 CURVES = {"slerp": _slerp, "squad": _squad, "spline": _spline}
 """Curves through rows: orientations, and the rates that are finite everywhere."""
-
-
-def _spline_rates(turns: Array, steps: Array) -> Array:
-    """Solves for the angular velocities [N, T, 3] at the rows that make α continuous there."""
-    # α is φ̈ at the begin of a cubic, and J·φ̈ + J̇·φ̇ at its end: linear in the ω at both ends, but
-    # for J̇·φ̇, which is quadratic in the later one (as in SciPy's RotationSpline).
-    mean, axes = turns / steps, match_library(np.eye(3), turns)
-    inner = 0.5 * (mean[:, 1:] + mean[:, :-1])
-    if turns.shape[1] > 1:
-        columns = [f(turns[..., None, :], axes) for f in (rates_of_log, slope_of_log)]
-        forth, back = (library(turns).swapaxes(x, -1, -2) for x in (columns[0][0], columns[1]))
-        before, after = steps[:, :-1, :, None], steps[:, 1:, :, None]
-        below, above = 2.0 / before * forth[:, :-1], 2.0 / after * back[:, 1:]
-        on = 4.0 * (1.0 / before + 1.0 / after) * axes + 0.0 * below
-        right = 6.0 * (mean[:, :-1] / steps[:, :-1] + mean[:, 1:] / steps[:, 1:])
-        system = (turns[:, :-1], back[:, :-1], below, on, above, right, mean)
-        values = [x.detach() if is_torch(x) else x for x in (inner, *system)]
-        inner = values[0]
-        for _ in range(_MOST_ITERATIONS):
-            change = _newton_step(inner, *values[1:])
-            inner, size = inner + change, abs(change)
-            if readable(size) and not (to_numpy(size) > 1e-14 * to_numpy(1.0 + abs(inner))).any():
-                break
-        # gradients: each more step doubles the order up to which derivatives are exact
-        for _ in range(2 if is_torch(turns) else 0):
-            inner = inner + _newton_step(inner, *system)
-    return concatenate([mean[:, :1], inner, mean[:, -1:]], 1)
 
 
 def _newton_step(
@@ -333,10 +323,8 @@ def _newton_step(
 
 
 def _solve_blocks(below: Array, on: Array, above: Array, right: Array) -> Array:
-    """Solves a block-tridiagonal system [N, n, 3, 3] for [N, n, 3] in O(log n) vector operations.
-
-    By cyclic reduction: R. Hockney, J. ACM 12, 1965.
-    """
+    """Solves a block-tridiagonal system [N, n, 3, 3] for [N, n, 3] in O(log n) operations."""
+    # cyclic reduction: R. Hockney, J. ACM 12, 1965
     solve = library(on).linalg.solve
     if on.shape[1] == 1:
         return solve(on, right[..., None])[..., 0]

@@ -146,8 +146,7 @@ def threads() -> int:
 
 
 def _read_limits() -> tuple[str, str, str, int]:
-    """Reads TRAJCLI_THREADS, TRAJCLI_LEVEL, OMP_NUM_THREADS, and torch's number of threads, 0
-    where torch is not loaded."""
+    """Reads three variables, and torch's number of threads, 0 where torch is not loaded."""
     # torch is in sys.modules without its functions while another thread imports it
     count = getattr(sys.modules.get("torch"), "get_num_threads", None)
     names = b"TRAJCLI_THREADS", b"TRAJCLI_LEVEL", b"OMP_NUM_THREADS"
@@ -175,28 +174,47 @@ def time_curves(curves: Any, **fields: Any) -> None:
 
 
 class Call:
-    """A job that runs again and again, on arrays of one layout: :class:`Forward`, :class:`Adjoint`.
+    """A job that runs again and again, on arrays of one layout.
 
-    It holds its first arrays until :meth:`forget`. The caller keeps those that replace them alive
-    while the job runs. Results in memory are C contiguous.
+    It holds its first arrays until :meth:`forget`; the caller keeps those that replace them alive.
     """
 
     def __init__(self, program: Program, *arrays: Any) -> None:
         self._limits = _read_limits()
-        self._job = KernelJob(threads=threads(), level=level(), allow_nonfinite=True)
+        job = KernelJob(threads=threads(), level=level(), allow_nonfinite=True)
+        self._job = job
         # copies that the job reads are kept with the arrays: the program's for good, as every run
         # reads them, those of arrays until others replace them
         self._arrays: Any = arrays
         self._copies: Any = None
-        self._program = _set_program(self._job, program)
+        self._program: list[Any] = []
         self._function = _library()[0].trajcli_run
-        self._pointer = ctypes.addressof(self._job)
+        self._pointer = ctypes.addressof(job)
+        job.used, job.rows, job.start_row = program.used, program.rows, program.start_row
+        if isinstance(program, Band):
+            self._program = _set_band(job, program)
+        elif isinstance(program, Smoother):
+            # the order m is 3 or 4, so no output is a higher derivative than x⁽ᵐ⁾, which is the
+            # last row of control
+            matrices = penalty(program.order), control(program.order)[-1].copy()
+            tables = [*map(np.ascontiguousarray, (program.unit, program.stiffness)), *matrices]
+            job.unit, job.stiffness, job.table, job.head = map(address, tables)
+            job.smoother = program.order
+            self._program = [*tables, _set_array(job.weights, program.weights, (0, 1, 2))]
+        else:
+            job.order, job.recorded = program.action_order, program.recorded
+            job.steps = program.used
+            # The factors of dtⁿ in c_n, now_n and before_n of Cascade, for n = 1, 2, 3. Euler's are
+            # 1, and Taylor's 1/n!. A ramp from the action before to this one has n and 1 parts of
+            # 1/(n+1)!.
+            factorials = [1 / math.factorial(n) if program.is_exact else 1.0 for n in (1, 2, 3)]
+            job.carry[:], job.now[:] = factorials[:2], factorials
+            if program.is_linear:
+                job.now[:] = [1 / math.factorial(n + 1) for n in (1, 2, 3)]
+                job.before[:] = [n / math.factorial(n + 1) for n in (1, 2, 3)]
 
     def run(self) -> bool:
-        """Runs the job; False where it stopped at an input that is not finite.
-
-        Raises OSError where a file cannot be written, MemoryError where memory is full.
-        """
+        """Runs the job; False where it stopped at an input that is not finite."""
         # Limits may change between two runs, and reading them costs less than a small job.
         if (limits := _read_limits()) != self._limits:
             self._job.threads, self._job.level, self._limits = threads(), level(), limits
@@ -241,7 +259,6 @@ class Forward(Call):
         self._dt: Any = None
 
     def bind(self, operands: Operands, out: Parts) -> None:
-        """Replaces the arrays by others of the same layout."""
         actions, dt, start, goal, *indices = operands
         # dt is mostly that of the run before. A tensor is not kept: it may hold a graph.
         if dt is not self._dt:
@@ -272,7 +289,6 @@ class Adjoint(Call):
         _set_outputs(job, (gradients.actions, None, None, None))
 
     def bind(self, dt: Array, upstream: Parts, gradients: Gradients) -> None:
-        """Replaces the arrays by others of the same layout."""
         job = self._job
         entries = job.dt, job.out[0], *job.upstream
         for entry, array in zip(entries, (dt, gradients.actions, *upstream), strict=True):
@@ -301,7 +317,6 @@ class Prepared:
         self._adjoints: dict[Any, Adjoint] = {}
 
     def forward(self, program: Program, operands: Operands, out: Parts) -> None:
-        """Computes rows as :func:`forward` does; one thread at a time."""
         if self._forward is None:
             self._forward = Forward(program, operands, out, self._allow_nonfinite)
             self.finite = self._forward.run()
@@ -313,7 +328,6 @@ class Prepared:
     def adjoint(
         self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
     ) -> None:
-        """Computes gradients as :func:`adjoint` does, in any thread."""
         # autograd runs backward passes in threads of its own, so each has structures of its own
         actions, start, goal = gradients
         layouts = [x if x is None else (x.dtype, x.stride()) for x in upstream]
@@ -361,10 +375,7 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
 def measure(
     program: Smoother, operands: Operands, residuals: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Sums w·r² and the leverages over a smoother's rows, each [B, D]; r are the residuals.
-
-    residuals: an array [B, T, D] that r is written to.
-    """
+    """Sums w·r² and leverages of a smoother, each [B, D]; writes r [B, T, D] to ``residuals``."""
     shape = (operands.actions.shape[0], operands.actions.shape[2])
     squares, leverages = np.empty(shape), np.empty(shape)
     call = Forward(program, operands, (residuals, None, None, None))
@@ -404,7 +415,6 @@ def address(array: Array) -> int:
 
 
 def _type_code(array: Array) -> int:
-    """Codes the type of an array's elements as fields.def does: 0 float32, 1 float64."""
     name = str(array.dtype).removeprefix("torch.")
     if name not in ("float32", "float64"):
         raise TypeError(f"outputs are float32 or float64, not {name}")
@@ -412,11 +422,7 @@ def _type_code(array: Array) -> int:
 
 
 def _set_array(entry: Any, array: Array | None, axes: Sequence[int]) -> Array | None:
-    """Describes an input to the kernels; returns what must outlive their run: it, or a copy.
-
-    axes: which of [trajectory, row, dof] it has. An axis of length 1 is shared by all trajectories
-    or rows: its stride is 0.
-    """
+    """Describes an input by its axes of [trajectory, row, dof]; returns it, or a copy to keep."""
     if array is None:
         return None
     # kernels read float32 and float64 as they lie; any other type becomes the narrower of the two
@@ -433,6 +439,7 @@ def _set_array(entry: Any, array: Array | None, axes: Sequence[int]) -> Array | 
             array = array.float()
         strides = tuple(array.element_size() * stride for stride in array.stride())
     entry.data, entry.type = address(array), _type_code(array)
+    # an axis of length 1 is shared by all trajectories or rows
     for axis, stride, length in zip(axes, strides, array.shape, strict=True):
         entry.stride[axis] = stride if length > 1 else 0
     # a single dof is not shared: its values are as far apart as contiguous ones
@@ -442,7 +449,6 @@ def _set_array(entry: Any, array: Array | None, axes: Sequence[int]) -> Array | 
 
 
 def _set_outputs(job: Any, out: Outputs) -> None:
-    """Describes outputs: contiguous memory, or parts of files."""
     for entry, output in zip(job.out, out, strict=True):
         entry.file = -1
         if isinstance(output, FileOutput):  # the kernels call pwrite
@@ -451,31 +457,6 @@ def _set_outputs(job: Any, out: Outputs) -> None:
         elif output is not None:
             entry.data, job.type = address(output), _type_code(output)
     job.tile = NATIVE_TILE
-
-
-def _set_program(job: Any, program: Program) -> list[Any]:
-    """Describes a program; returns the arrays that must outlive the job."""
-    job.used, job.rows, job.start_row = program.used, program.rows, program.start_row
-    if isinstance(program, Band):
-        return _set_band(job, program)
-    if isinstance(program, Smoother):
-        arrays = [np.ascontiguousarray(x) for x in (program.unit, program.stiffness)]
-        # the order m is 3 or 4, so no output is a higher derivative than x⁽ᵐ⁾, which is the last
-        # row of control
-        arrays += [penalty(program.order), control(program.order)[-1].copy()]
-        job.unit, job.stiffness, job.table, job.head = map(address, arrays)
-        job.smoother = program.order
-        return [*arrays, _set_array(job.weights, program.weights, (0, 1, 2))]
-    job.order, job.recorded = program.action_order, program.recorded
-    job.steps = program.used
-    # The factors of dtⁿ in c_n, now_n and before_n of Cascade, for n = 1, 2, 3. Euler's are 1, and
-    # Taylor's 1/n!. A ramp from the action before to this one has n and 1 parts of 1/(n+1)!.
-    factorials = [1 / math.factorial(n) if program.is_exact else 1.0 for n in (1, 2, 3)]
-    job.carry[:], job.now[:] = factorials[:2], factorials
-    if program.is_linear:
-        job.now[:] = [1 / math.factorial(n + 1) for n in (1, 2, 3)]
-        job.before[:] = [n / math.factorial(n + 1) for n in (1, 2, 3)]
-    return []
 
 
 def _set_band(job: Any, program: Band) -> list[Any]:

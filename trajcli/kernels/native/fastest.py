@@ -91,11 +91,7 @@ def fastest(
 def sample(
     paths: Sequence[Path], solutions: Sequence[Floats], times: Sequence[Floats], jerkless: bool
 ) -> list[Floats]:
-    """Samples position, velocity, acceleration and jerk [4, m, D] of each path at times [m].
-
-    Times increase, from the path's start; before the start and after the end its ends are sampled.
-    jerkless: whether no jerk was limited.
-    """
+    """Samples position to jerk [4, m, D] of paths at times [m]; ends outside their duration."""
     dofs = paths[0].points.shape[1]
     out = [np.empty((4, len(clock), dofs)) for clock in times]
     curves, _arrays = _curves(paths, solutions)

@@ -88,10 +88,7 @@ def refuse_capture(device: torch.device) -> None:
 
 
 def compute_on_cpu(compute: Callable[[Any, list[Any]], None], results: Parts) -> None:
-    """Fills tensors on a device by way of tensors like them on the CPU.
-
-    ``compute`` takes the compiled kernels, or these where there are none, and the latter tensors.
-    """
+    """Fills tensors on a device by kernels, compiled or these, that fill tensors on the CPU."""
     # A smoothing spline goes from row to row, with a QR of small matrices at each: on a device
     # every row waits for several kernels, and for the host. The CPU takes less time than that.
     from trajcli.kernels import native
@@ -106,10 +103,7 @@ def compute_on_cpu(compute: Callable[[Any, list[Any]], None], results: Parts) ->
 def measure(
     program: Smoother, operands: Operands, residuals: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Sums w·r² and the leverages over a smoother's rows, each [B, D]; r are the residuals.
-
-    Arrays are NumPy's. residuals: an array [B, T, D] that r is written to.
-    """
+    """Sums w·r² and leverages of a smoother, NumPy [B, D]; writes r [B, T, D] to ``residuals``."""
     sums = [np.empty((2, 0, operands.actions.shape[2]))]
     operands = Operands(torch.as_tensor(operands.actions), torch.as_tensor(operands.dt))
     for part, inputs, (buffer,) in blocks(program, operands, [residuals]):
@@ -125,10 +119,7 @@ def measure(
 def blocks(
     program: Program, operands: Operands, *arrays: Sequence[Any], size: int = TORCH_VALUES
 ) -> Iterator[tuple[Any, ...]]:
-    """Yields the program, the operands and parts of arrays [B, …] of each block of trajectories.
-
-    size: about how many values an output of a block has.
-    """
+    """Yields program, operands and arrays [B, …] of blocks whose outputs have ``size`` values."""
     # torch keeps every intermediate result of a block, for all of its rows at once
     batch, _, dofs = operands.actions.shape
     count = max(1, size // max(1, program.rows * dofs))
@@ -157,10 +148,7 @@ def blocks(
 def pull_back(
     program: Program, shape: Sequence[int], dt: Tensor, upstream: Sequence[Tensor | None]
 ) -> list[Tensor]:
-    """Computes the gradients of the inputs from those of the outputs, in float64.
-
-    Returns those of the actions [B, H, D], then of four parts [B, D] of the start and of the goal.
-    """
+    """Computes float64 gradients of actions [B, H, D] and of eight parts of states [B, D]."""
     batch, _, dofs = shape
     # outputs are linear in actions and states, so that any values give the same gradients
     actions = dt.new_zeros(tuple(shape), dtype=torch.float64)
@@ -173,10 +161,7 @@ def pull_back(
 def gradient_of_steps(
     program: Program, operands: Operands, upstream: Sequence[Tensor | None]
 ) -> Tensor:
-    """Computes the gradient of unequal steps dt [b, h] from those of the outputs, in float64.
-
-    It is differentiable where gradients are recorded.
-    """
+    """Computes the gradient of unequal steps dt [b, h] in float64, differentiable as recorded."""
     differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
         # actions and states may be functions of dt: the gradient through them is not this one's,
@@ -194,7 +179,6 @@ def _gradients(
     inputs: Sequence[Tensor],
     differentiable: bool = False,
 ) -> list[Tensor]:
-    """Computes the gradients of some operands, the inputs, from those of the outputs."""
     with torch.enable_grad():
         rows = trajectories(program, operands, [grad is not None for grad in upstream])
     pairs = [
@@ -234,10 +218,7 @@ def trajectories(
 def _cascade(
     program: Cascade, actions: Tensor, dt: Tensor, start: Parts, selection: Sequence[bool]
 ) -> list[Tensor | None]:
-    """Computes rows [B, T, D] of the used actions, dt [b, h] and start parts [B, D], in float64.
-
-    The formulas are those of :class:`trajcli.kernels.program.Cascade`.
-    """
+    """Computes rows [B, T, D] of float64 actions and states by the formulas of program.Cascade."""
     k, scheme = program.action_order, program.scheme
     zero = actions.new_zeros(actions.shape[0], actions.shape[2])
     state = [zero if part is None else part for part in start]

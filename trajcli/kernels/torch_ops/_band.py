@@ -30,40 +30,8 @@ def outputs(
     head = _state_points(program.head, start, spacing, zero)
     tail = _state_points(program.tail, goal, spacing, zero)
     points = torch.cat([*head, actions, *held, *tail], 1)
-    rows = _window_rows(program, points, dt, spacing, selection)
-    if program.start_row:
-        parts = [zero if part is None else part[:, None] for part in start]
-        pairs = zip(parts, rows, strict=True)
-        rows = [x if x is None else torch.cat([part, x], 1) for part, x in pairs]
-    return rows
-
-
-def _state_points(
-    coefficients: Floats, state: Parts, spacing: Tensor, zero: Tensor
-) -> list[Tensor]:
-    """Computes points of a state's Taylor polynomial, [B, 1, D]: Σ_m coefficient·spacingᵐ·part."""
-    scaled = [part if part is None else spacing**m * part for m, part in enumerate(state)]
-    points = []
-    for row in coefficients:
-        # A part without a weight stays in the graph, so that its gradient is zero and not absent,
-        # but as a filled mask: zero times the part would be NaN where the part is.
-        terms = [
-            float(c) * x if c else x.masked_fill(torch.ones_like(x, dtype=torch.bool), 0.0)
-            for c, x in zip(row, scaled, strict=True)
-            if x is not None
-        ]
-        points.append(sum((term[:, None] for term in terms), zero))
-    return points
-
-
-def _window_rows(
-    program: Band, points: Tensor, dt: Tensor, spacing: Tensor, selection: Sequence[bool]
-) -> list[Tensor | None]:
-    """Computes the values of every row's window [B, T, D]; None for orders that are not selected.
-
-    x_m = Σ_i w_i·(X_i − X_n), for the position plus X_n, where n is a point of the window that has
-    a weight. Points without one are left out, so that their NaN stays in other rows.
-    """
+    # x_m = Σ_i w_i·(X_i − X_n), for the position plus X_n, where n is a point of the window with a
+    # weight. Points without one are left out, so that their NaN stays in other rows.
     device = points.device
     first, kind = _windows(program, device)
     if program.table is not None:
@@ -101,14 +69,32 @@ def _window_rows(
             rows[m] = torch.addcmul(rows[m], rise, weight)
     for m in orders:
         rows[m] = rows[m] * scales[m] + (references[keys[0]] if m == 0 else 0.0)
+    if program.start_row:
+        parts = [zero if part is None else part[:, None] for part in start]
+        rows = {m: torch.cat([parts[m], x], 1) for m, x in rows.items()}
     return [rows.get(m) for m in range(4)]
 
 
-def _windows(program: Band, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Computes the first point and the kind of every row's window, [T]: see program.Windows.
+def _state_points(
+    coefficients: Floats, state: Parts, spacing: Tensor, zero: Tensor
+) -> list[Tensor]:
+    """Computes points of a state's Taylor polynomial, [B, 1, D]: Σ_m coefficient·spacingᵐ·part."""
+    scaled = [part if part is None else spacing**m * part for m, part in enumerate(state)]
+    points = []
+    for row in coefficients:
+        # A part without a weight stays in the graph, so that its gradient is zero and not absent,
+        # but as a filled mask: zero times the part would be NaN where the part is.
+        terms = [
+            float(c) * x if c else x.masked_fill(torch.ones_like(x, dtype=torch.bool), 0.0)
+            for c, x in zip(row, scaled, strict=True)
+            if x is not None
+        ]
+        points.append(sum((term[:, None] for term in terms), zero))
+    return points
 
-    Unlike its methods this takes numbers of rows and actions that torch.export leaves open.
-    """
+
+def _windows(program: Band, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Computes the first point and the kind of windows [T], with sizes that export leaves open."""
     windows = program.windows
     row = torch.arange(windows.count, device=device) + windows.offset
     first = (row // windows.steps - windows.shift).clamp(0, windows.last)
@@ -116,10 +102,7 @@ def _windows(program: Band, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def on_points(table: Floats, base: Sequence[int]) -> Floats:
-    """Turns weights of differences of neighbours [P, 4, W − 1] into weights of points [P, 4, W].
-
-    They are exactly zero for points that are not used. Those of the position include the base.
-    """
+    """Turns weights of differences [P, 4, W − 1] into those of points [P, 4, W], base included."""
     weights = -np.diff(table, prepend=0.0, append=0.0)
     weights[range(len(base)), 0, base] += 1.0
     return weights
@@ -164,13 +147,9 @@ def _points_used(program: Band, base: Tensor) -> Tensor:
 
 
 def _through_points(gaps: Tensor, times: Tensor) -> list[Tensor]:
-    """Computes weights of derivatives 1 to 3 of the polynomial through five points, three
-    [b, T, 5].
-
-    They are derivatives of Newton's form f₀ + f₁(x−x₀) + f₂(x−x₀)(x−x₁) + …, where f are the
-    divided differences.
-    """
-    # f_k as weights of the four differences of neighbours: f₁ is a difference over its gap, and
+    """Computes weights of derivatives 1 to 3 of polynomials through five points [b, T, 5]."""
+    # Newton's form f₀ + f₁(x−x₀) + f₂(x−x₀)(x−x₁) + … has the divided differences f_k. Here these
+    # are weights of the four differences of neighbours: f₁ is a difference over its gap, and
     # each further one the difference of two such over the span of their points
     span, divided = gaps, torch.diag_embed(1.0 / gaps)
     f = [divided[..., 0, :]]

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Lanes(NamedTuple):
-    """Columns of what is smoothed, one for every dof of every trajectory.
-
-    Values and weights are [T, n], steps in units [T − 1, n]; stiffness, unit and the ``shift`` that
-    was subtracted from the values [n].
-    """
+    """Columns [T, n], one for each dof; ``shift`` [n] was subtracted from the values."""
 
     values: Tensor
     weights: Tensor
@@ -107,10 +103,7 @@ def _lanes(program: Smoother, positions: Tensor, dt: Tensor) -> _Lanes:
 
 
 def _solve(m: int, lanes: _Lanes, leverages: bool = False) -> tuple[list[Tensor], ...]:
-    """Solves for every row's state in units [n, m] and the noise of the step after it [n, m].
-
-    With ``leverages`` it also computes the leverage of every row [n].
-    """
+    """Solves for rows' states [n, m], the noises after them [n, m] and, on demand, leverages."""
     penalty_rows = torch.as_tensor(penalty(m), device=lanes.values.device)
     count, zero = len(lanes.values), lanes.weights.new_zeros(lanes.values.shape[1], m, m)
     # the square root of the information on the state so far, and its right-hand side
@@ -163,7 +156,6 @@ def _solve(m: int, lanes: _Lanes, leverages: bool = False) -> tuple[list[Tensor]
 
 
 def _taylor(m: int, steps: Tensor) -> Tensor:
-    """Makes the matrices of Taylor's polynomial over steps, [..., m, m]."""
     orders = torch.arange(m, device=steps.device)
     rise = (orders - orders[:, None]).clamp(min=0)
     factorial = torch.exp(torch.lgamma(rise + 1.0)).round()
@@ -171,7 +163,6 @@ def _taylor(m: int, steps: Tensor) -> Tensor:
 
 
 def _multiply(matrix: Tensor, vector: Tensor) -> Tensor:
-    """Multiplies matrices [n, i, j] by vectors [n, j]."""
     # column after column: a batched product has other bits for another n
     total = matrix[:, :, 0] * vector[:, None, 0]
     for j in range(1, matrix.shape[2]):

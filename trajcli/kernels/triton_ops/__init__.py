@@ -69,24 +69,19 @@ class Launch:
             self._compiled(*values)
 
     def without_tensors(self) -> Launch:
-        """Drops the tensors of this launch, which is then run with others."""
         for index in self._indices:
             self._values[index] = None
         return self
 
 
 class Prepared:
-    """Runs a program without indices and goal on contiguous tensors of one layout.
-
-    Launches are made once, and keep no tensor.
-    """
+    """Runs a program without indices and goal on contiguous tensors of one layout; keeps none."""
 
     def __init__(self) -> None:
         self._forward: Launch | None = None
         self._adjoints: dict[Any, Launch] = {}
 
     def forward(self, program: Program, operands: Operands, out: Parts) -> None:
-        """Fills the outputs as :func:`forward` does."""
         start = operands.start
         if self._forward is None:
             self._forward = forward_launch(program, operands, out).without_tensors()
@@ -99,7 +94,6 @@ class Prepared:
     def adjoint(
         self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
     ) -> None:
-        """Fills the gradients as :func:`adjoint` does."""
         # the forward pass ran before the capture, so the graph does not keep its steps alive
         if is_capturing(operands.dt.device):
             keep_for_graphs(operands.dt)
@@ -146,17 +140,13 @@ def uses_torch(program: Program) -> bool:
 
 
 def block_size(program: Program) -> int:
-    """Limits the number of values of an output that are computed at once.
-
-    There is no limit, except where each row has weights of its own: these, and the times they are
-    computed from, take many times the memory of the rows.
-    """
+    """Limits the values of an output that are computed at once."""
+    # weights of each row, and the times they are computed from, take many times the rows' memory
     uneven = isinstance(program, Band) and program.table is None
     return TORCH_VALUES if uneven else sys.maxsize
 
 
 def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
-    """Prepares the launch that fills the rows."""
     (actions,) = prepare_tensors([operands.actions])
     arguments = shared_arguments(program, operands, actions, rows)
     arguments |= state_arguments("start", operands.start, operands.start_index)
@@ -174,13 +164,14 @@ def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
     if group < 2 or separate or large or dofs % 8 == 0:
         pitch, group, phase = dofs, 1, 1
     arguments |= {"PITCH": pitch, "ROWS": group, "PHASE": phase}
+    warps = -(-batch * pitch // WARP)
     if not isinstance(program, Band):
-        return Launch(_cascade.forward, warp_count(operands, pitch), arguments)
+        return Launch(_cascade.forward, warps, arguments)
     arguments |= state_arguments("goal", operands.goal, operands.goal_index)
     steps, inner = program.windows.steps, arguments["inner"]
     # A tile has K windows of a warp's columns. A column may begin up to phase − 1 rows before its
     # first inner row.
-    tiles = warp_count(operands, pitch) * -(-(inner + phase - 1) // arguments["K"]) if inner else 0
+    tiles = warps * -(-(inner + phase - 1) // arguments["K"]) if inner else 0
     tiles *= steps
     outer = batch * (program.rows - inner * steps) * dofs
     programs = tiles + -(-outer // arguments["LANES"])
@@ -190,7 +181,6 @@ def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
 def adjoint_launch(
     program: Program, operands: Operands, upstream: Parts, gradients: Gradients
 ) -> Launch:
-    """Prepares the launch that fills the gradients."""
     batch, horizon, dofs = operands.actions.shape
     arguments = shared_arguments(program, operands, gradients.actions, upstream)
     arguments["start"] = tuple(gradients.start)
@@ -198,7 +188,7 @@ def adjoint_launch(
         for part in gradients.goal:
             if part is not None:
                 part.zero_()
-        return Launch(_cascade.adjoint, warp_count(operands, dofs), arguments)
+        return Launch(_cascade.adjoint, -(-batch * dofs // WARP), arguments)
     arguments["goal"], lanes, tiles, programs = tuple(gradients.goal), arguments["LANES"], 0, 0
     # values of float64 take two registers each, so that half as many windows fit
     if has_float64(gradients.actions, *upstream):
@@ -206,18 +196,13 @@ def adjoint_launch(
     if gradients.actions is not None:
         # the actions that only inner windows use
         exclusive = max(arguments["inner"] - (program.width - 1), 0)
-        tiles = warp_count(operands, dofs) * -(-exclusive // arguments["K"]) if exclusive else 0
+        tiles = -(-batch * dofs // WARP) * -(-exclusive // arguments["K"]) if exclusive else 0
         programs = tiles + -(-batch * (horizon - exclusive) * dofs // lanes)
     arguments |= {"tiles": tiles, "programs": programs, "steps": program.windows.steps}
     # the programs of the goals follow those of the starts, which therefore run if any goal does
     start, goal = (any(x is not None for x in parts) for parts in (gradients.start, gradients.goal))
     roles = 2 if goal else int(start)
     return Launch(_band.adjoint, programs + roles * -(-batch * dofs // lanes), arguments)
-
-
-def warp_count(operands: Operands, pitch: int) -> int:
-    """Counts the warps with a lane for each column, where a trajectory has ``pitch`` lanes."""
-    return int(-(-operands.actions.shape[0] * pitch // WARP))
 
 
 def shared_arguments(
@@ -251,10 +236,7 @@ def shared_arguments(
 
 
 def inner_windows(program: Band) -> tuple[int, int, int]:
-    """Finds the number of inner windows, their first row and their first action.
-
-    Inner windows hold actions alone, and each belongs to as many rows as there are steps.
-    """
+    """Finds how many windows hold actions alone, their first row and their first action."""
     windows, head = program.windows, len(program.head)
     steps, offset, shift = windows.steps, windows.offset, windows.shift
     # the first and the last window also belong to rows whose windows would begin before the first
@@ -270,13 +252,10 @@ def inner_windows(program: Band) -> tuple[int, int, int]:
 
 
 def first_points(program: Band) -> tuple[int, ...] | None:
-    """Finds for each order the first point of an inner window with a weight, or the last point.
-
-    None for a band that is not computed in tiles: its steps differ, or its inner windows are of
-    several kinds, whose first points differ.
-    """
+    """Finds the first point with a weight, by order; None for a band not computed in tiles."""
     if program.table is None:
         return None
+    # inner windows of several kinds, as of several steps, may differ in their first points
     windows, table = program.windows, on_points(program.table, program.base)
     used = table[windows.shift * windows.steps :][: windows.steps] != 0.0  # [steps, 4, W]
     first = np.where(used.any(2), used.argmax(2), program.width)
@@ -336,7 +315,6 @@ def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
 
 
 def has_float64(*arrays: Tensor | None) -> bool:
-    """Tells whether any array is of float64, whose values take two registers each."""
     return any(x is not None and x.dtype == torch.float64 for x in arrays)
 
 
@@ -368,10 +346,7 @@ def use_device(tensor: Tensor) -> AbstractContextManager[Any]:
 
 
 def probe(device: str) -> None:
-    """Compiles and runs one tiny kernel on a device; raises the error that prevents it.
-
-    That needs a C compiler, Python's headers, and a Triton that supports the card.
-    """
+    """Compiles and runs one tiny kernel on a device; raises the error that prevents it."""
     number = torch.zeros(1, device=device)
     with use_device(number):
         _access.write_one[(1,)]((number, None, None, None), enable_fp_fusion=False)
