@@ -115,10 +115,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes options plain, as torch.load and JSON take them.
-
-    A table, of float64 or int64, becomes a list of its bytes, its type and its shape.
-    """
+    """Makes options plain, as torch.load and JSON take them: tables are bytes, type and shape."""
     plain = {}
     for name, value in options.items():
         if getattr(value, "shape", ()):
@@ -141,11 +138,7 @@ def _restored(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def register(cls: Any, join: Callable[[Any], Any]) -> None:
-    """Makes torch know a class of containers.
-
-    It becomes a pytree, ``torch.load(weights_only=True)`` reads it, and a DataLoader joins several
-    to one of tensors.
-    """
+    """Makes a class of containers a pytree, readable by torch.load, and joined by a DataLoader."""
     import torch
     from torch.utils._pytree import SUPPORTED_NODES, GetAttrKey, register_pytree_node
     from torch.utils.data._utils.collate import default_collate_fn_map

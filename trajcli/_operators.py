@@ -65,12 +65,11 @@ def linear(
     dt: Tensor, inputs: Sequence[Tensor], given: Sequence[bool], shape: Sequence[int],
     wanted: Sequence[bool], dtype: torch.dtype, transposed: bool, program: str, backend: str,
 ) -> list[Tensor]:  # fmt: skip
-    """Applies a program to actions of a shape [B, H, D] and eight parts [B, D] of start and goal.
+    """Applies a program to actions [B, H, D] and eight parts [B, D] of start and goal.
 
-    The result are the wanted outputs [B, T, D]. ``transposed``: the inputs are gradients of the
-    outputs, and the results the wanted gradients of the actions, of this type, and of the states,
-    in float64. Lists hold no None: ``given`` and ``wanted`` are flags of the inputs and results
-    that they hold. dt is [b, h].
+    Results are outputs [B, T, D]. ``transposed``: inputs are gradients of the outputs, results
+    those of actions, of this type, and of states, in float64. Lists hold no None: ``given`` and
+    ``wanted`` are flags of the inputs and results that they hold.
     """
     if forward_ad._current_level >= 0:  # its tangents would be zero, in silence
         what, hint = "forward mode through code that was traced", "the transform in what is traced"

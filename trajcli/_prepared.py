@@ -301,7 +301,6 @@ class Call:
         if tensors and tensors[0].device.type != "cpu":
             from trajcli.autograd import addressable
 
-            # tensors of torch's tracers have no memory for kernels: torch computes them
             backend = backend if addressable(tensors) else "torch"
         choice = (
             choose_for_tensors(tensors[0].device, backend) if tensors else choose("cpu", backend)
@@ -365,9 +364,32 @@ class Call:
             kernels.finite = None
         elif not self._allow_nonfinite:
             self._check_values(arrays, inputs)
-        rows: Sequence[Any] | None = (
-            None if out is None else self._output_arrays(out, operands.actions, time)
-        )
+        rows: Sequence[Any] | None = None
+        if out is not None:
+            # The arrays of ``out`` must have the shapes and the types of this call's outputs, and
+            # the library and the device of its actions.
+            like, faults = operands.actions, []
+            shape = (like.shape[0], self._program.rows, like.shape[2])
+            shared = isinstance(time, LateTimes) or time.ndim == 1
+            sizes = [*(shape if want else None for want in self._flags)]
+            sizes.append(shape[1 if shared else 0 : 2])
+            kinds, names = [self._dtype] * 4 + ["float64"], (*QUANTITIES, "time")
+            for name, x, size, kind in zip(names, (*out, out.time), sizes, kinds, strict=True):
+                if x is None or size is None:
+                    fits = x is size
+                elif is_torch(like):
+                    fits = is_torch(x) and x.is_contiguous() and x.device == like.device
+                    fits = fits and x.shape == size and x.dtype == getattr(self._torch, kind)
+                else:
+                    fits = type(x) is np.ndarray and x.flags.carray
+                    fits = fits and x.shape == size and x.dtype == getattr(np, kind)
+                if not fits:
+                    expected = f"contiguous {kind} {describe(size)}" if size else "None, by write="
+                    found = "None" if x is None else f"{x.dtype} {describe(x.shape)}"
+                    what, where = "not the memory for this output", f"out.{name}"
+                    faults.append(Fault(what, where=where, expected=expected, found=found))
+            raise_if_any(faults)
+            rows = [*out]
         # an output may share memory with an input, which other trajectories are still to read
         if self._torch is None:
             operands = operands if rows is None else copy_overlapping(operands, rows)
@@ -383,30 +405,6 @@ class Call:
             out.time[...] = time.compute() if isinstance(time, LateTimes) else time
             time = out.time
         return *rows, time, self._mode.name, dict(self._options)
-
-    def _output_arrays(self, out: Any, like: Array, time: Any) -> list[Any]:
-        """Checks that a Trajectory has arrays for the outputs, in the library of ``like``."""
-        shape = (like.shape[0], self._program.rows, like.shape[2])
-        shared = isinstance(time, LateTimes) or time.ndim == 1
-        sizes = [*(shape if want else None for want in self._flags), shape[1 if shared else 0 : 2]]
-        kinds, names = [self._dtype] * 4 + ["float64"], (*QUANTITIES, "time")
-        faults = []
-        for name, x, size, kind in zip(names, (*out, out.time), sizes, kinds, strict=True):
-            if x is None or size is None:
-                fits = x is size
-            elif is_torch(like):
-                fits = is_torch(x) and x.is_contiguous() and x.device == like.device
-                fits = fits and x.shape == size and x.dtype == getattr(sys.modules["torch"], kind)
-            else:
-                fits = type(x) is np.ndarray and x.flags.carray
-                fits = fits and x.shape == size and x.dtype == getattr(np, kind)
-            if not fits:
-                expected = f"contiguous {kind} {describe(size)}" if size else "None, by write="
-                found = "None" if x is None else f"{x.dtype} {describe(x.shape)}"
-                what, where = "not the memory for this output", f"out.{name}"
-                faults.append(Fault(what, where=where, expected=expected, found=found))
-        raise_if_any(faults)
-        return [*out]
 
     def _check_values(self, arrays: Arrays, inputs: Callable[[], Inputs]) -> None:
         values = [x for x in (arrays.actions, *arrays.parts) if x is not None]

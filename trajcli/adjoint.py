@@ -25,9 +25,8 @@ def pull_back(
 ) -> tuple[Arrays, dict[str, Any]]:
     """Computes the outputs, and the gradients of the inputs per trajectory, NumPy in float64.
 
-    ``upstream`` maps the outputs to their gradients; one that is absent is zero. The gradients are
-    those of all inputs that are present, by name: actions [B, H, D], start_position [B, D], …,
-    goal_…, dt [B, n].
+    ``upstream`` maps the outputs to their gradients, absent ones being zero. The gradients are
+    actions [B, H, D], start_position [B, D], …, goal_…, dt [B, n], of inputs that are present.
     """
     device = None if choice.backend == "native" else choice.device
     program, operands = inputs.program(), inputs.operands(device)
@@ -79,12 +78,10 @@ def _gradient_of_cascade_steps(
     rows: Sequence[FloatArray],
     upstream: Arrays,
 ) -> FloatArray:
-    """Computes the gradient of the unequal steps dt [b, n] of a cascade, [B, n], without torch.
-
-    Row t follows from row t − 1 by powers of dt_t, so the gradient is Σ_m ⟨λ_m, ∂x_m/∂dt_t⟩, where
-    λ_m is the gradient of x_m in row t by all rows from t on: a running sum from the end below the
-    order of the actions, differences above it. Coefficients are those of :class:`Cascade`.
-    """
+    """Computes the gradient of the unequal steps dt [b, n] of a cascade, [B, n], without torch."""
+    # Row t follows from row t − 1 by powers of dt_t, so the gradient is Σ_m ⟨λ_m, ∂x_m/∂dt_t⟩. Here
+    # λ_m is the gradient of x_m in row t by all rows from t on: a running sum from the end below
+    # the order of the actions, differences above it. Coefficients are those of Cascade.
     order, first, used = program.action_order, int(program.start_row), program.used
     step = dt[:, :used, None]
     # x_m in each row, and in the row before it, which for the first is the start state

@@ -29,7 +29,6 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-# The dtypes of real tensors.
 _REAL = {
     *("torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"),
     *(f"torch.{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
@@ -37,10 +36,7 @@ _REAL = {
 
 
 def as_array(values: Any, where: str = "input") -> Array:
-    """Converts values to a NumPy array, and leaves a torch tensor as it is.
-
-    Raises InputError for anything but real numbers, and for masked values.
-    """
+    """Converts values to a NumPy array, but for tensors; raises InputError if they are not real."""
     # numpy.ma takes a fortieth of a short command to load, and another thread may be loading it:
     # nobody has masked arrays before it is loaded
     ma: Any = sys.modules.get("numpy.ma")

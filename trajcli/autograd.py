@@ -242,11 +242,7 @@ def compute_rows(
 def pull_back(
     task: Task, actions: Any, selection: tuple[bool, ...], dt: Tensor, *upstream: Any
 ) -> tuple[Tensor | None, ...]:
-    """Computes the gradients of :class:`PullBack` outside the graph.
-
-    actions: the shape and type of their gradient. selection: which gradients are computed, of the
-    actions, four parts of the start, four of the goal. upstream: gradients of the four outputs.
-    """
+    """Computes the selected gradients of :class:`PullBack`; ``actions`` are a shape and a type."""
     (batch, _, dofs), dtype = shape, _ = actions
     readable = _read_in_memory(upstream)
     if readable is not None:
@@ -348,12 +344,10 @@ _core, _PRE_DISPATCH = torch._C, torch._C.DispatchKey.PreDispatch
 
 
 def addressable(tensors: Sequence[Any]) -> bool:
-    """Tells whether kernels may read tensors at their addresses, and write results there.
-
-    Functional, meta and batched tensors have no memory, and subclasses, such as fake ones, may
-    mean anything by it. A mode such as that of make_fx, torch.export, FakeTensorMode and
-    FlopCounterMode sees operations before torch's kernels do, and would not see ours.
-    """
+    """Tells whether kernels may read tensors at their addresses, and write results there."""
+    # A mode such as that of make_fx, torch.export, FakeTensorMode and FlopCounterMode sees
+    # operations before torch's kernels do, and would not see ours. Functional, meta and batched
+    # tensors have no memory, and subclasses, such as fake ones, may mean anything by it.
     if (
         _core._len_torch_dispatch_stack()
         or _core._dispatch_tls_is_dispatch_key_included(_PRE_DISPATCH)

@@ -303,7 +303,6 @@ def _segments(
     # stamps in the padding are not read, so they are replaced before stamps are checked
     raise_if_any(shape_faults(extend_steps(inputs, counts, rows)))
     stamps = np.broadcast_to(to_numpy(times, "times"), (batch, rows))
-    # a segment that the method has too few rows for is left out
     segments = [
         (k, part[0], len(part))
         for k, count in enumerate(counts)

@@ -77,7 +77,6 @@ class Commands:
 
     def from_positions(self, positions: Any) -> Any:
         """Computes the commands [b, T - 1, D] of positions: :meth:`mode_inputs` inverted."""
-        # increments are differences of rows, offsets those from the first
         rows = float64(positions)
         ends, origin = rows[:, 1:], rows[:, :-1] if self.actions == "delta" else rows[:, :1]
         return replace_dofs(ends - origin, self.absolute, ends[..., list(self.absolute)])

@@ -243,7 +243,6 @@ class Inputs:
         values = to_numpy(self.actions) if readable(self.actions) else None
         steps = to_numpy(self.steps)
         finite = values is None or self.allow_nonfinite or np.isfinite(values).all()
-        # inputs that have faults stay as they are: the error says where
         if not (finite and ((steps > 0.0) & np.isfinite(steps)).all()):
             return self
         kernels = choice.kernels if choice.device == "cpu" else choose("cpu").kernels
@@ -359,7 +358,6 @@ def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
     if shape[1] < 1 or shape[2] < 1:
         expected = "H >= 1 and D >= 1"
         return [wrong_shape(where, expected, shape, what="no actions")]
-    # one of dt and time stamps must be given, in a shape that the actions have
     faults: list[Fault] = []
     # steps between the rows of the input, which is the number of entries in dt
     # int: the symbols of torch before 2.13 take no bool

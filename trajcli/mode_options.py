@@ -46,11 +46,6 @@ class Option(NamedTuple):
         return (*get_args(self.type), *self.numbers, *self.internal)
 
     @property
-    def is_integer(self) -> bool:
-        """Whether it takes integers; a window may be seconds, as text, as well."""
-        return self.type is int or self.name == "window"
-
-    @property
     def help_text(self) -> str:
         """The help of the command line, with the default in parentheses."""
         default = self.default_words or self.default

@@ -65,14 +65,11 @@ def zero_padding(values: Array, lengths: Numbers) -> Array:
 
 
 def extend_steps(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
-    """Continues steps, or time stamps, behind each trajectory by its last step.
-
-    horizon: of the rows or actions that ``lengths`` count. Single steps, and those of a shape that
-    is reported as wrong, are left as they are.
-    """
+    """Continues steps, or time stamps, behind each of the lengths, by the last step before."""
     stamped = inputs.times is not None
     values = inputs.times if stamped else inputs.dt
     count = values.shape[-1] if values is not None and values.ndim else 1
+    # single steps, and those of a shape that is reported as wrong, are left as they are
     if values is None or count == 1 or values.shape[:-1] not in ((), (1,), lengths.shape):
         return inputs
     wide = widen(values).reshape(-1, count)

@@ -22,7 +22,7 @@ class DeviceLost(Exception):
 
 
 def driver() -> bool:
-    """Tells whether a driver is loaded. Its devices may still be unusable."""
+    """Tells whether a driver is loaded, whose devices may still be unusable."""
     return any(os.path.exists(path) for path in _DRIVERS)
 
 

@@ -75,13 +75,14 @@ def make_mode(name: str, **options: Any) -> Mode:
             with suppress(TypeError):  # of arrays, and of tensors that are no integers
                 value = operator.index(value)
             whole = isinstance(value, int)
-        if entry.is_integer and not (whole and (entry.choices or value >= 1)):
+        integer = entry.type is int or entry is WINDOW
+        if integer and not (whole and (entry.choices or value >= 1)):
             what = f"{name} must be a whole number"
             faults.append(Fault(what, where=name, expected=expected, found=found))
         elif entry.choices and not (isinstance(value, str | int) and value in entry.choices):
             faults.append(unknown(name, choices=expected, found=found))
         # integers of NumPy and of torch become plain ones, as attributes and keys of caches
-        if entry.is_integer:
+        if integer:
             options[name] = value
     raise_if_any(faults, UsageError)
     return kind(**options)

@@ -103,13 +103,12 @@ class BSpline(Mode):
         return points
 
 
-@functools.cache
-def _polynomials(degree: int) -> tuple[Floats, Floats]:
-    """Computes the basis on one segment, for differences of control points, as polynomials.
+@functools.lru_cache(maxsize=64)
+def basis_table(degree: int, steps: int) -> Floats:
+    """Computes weights on differences of control points one unit apart, [phase, order, difference].
 
-    These are coefficients [order, difference, power of the local time], and the exact values at the
-    end of the segment [order, difference], where Horner's rule would turn a zero into a rounding
-    error. N_i(s) = Σ_k (−1)ᵏ C(d+1, k) (s + d − i − k)ᵈ / d!, k ≤ d − i, expanded in powers of s;
+    The local times are phase/steps for phase = 0..steps. The basis on one segment is
+    N_i(s) = Σ_k (−1)ᵏ C(d+1, k) (s + d − i − k)ᵈ / d!, k ≤ d − i, expanded in powers of s;
     C. de Boor, "A Practical Guide to Splines", ch. IX.
     """
     # [power, order, point], times (d − m)!: integers, which are rounded once at the end
@@ -125,20 +124,10 @@ def _polynomials(degree: int) -> tuple[Floats, Floats]:
         )
     scaled = on_differences(scaled, (degree + 1) // 2)
     factorials = np.array([[math.factorial(degree - order)] for order in range(4)])
-    return np.moveaxis(scaled / factorials, 0, -1), scaled.sum(0) / factorials
-
-
-@functools.lru_cache(maxsize=64)
-def basis_table(degree: int, steps: int) -> Floats:
-    """Computes weights on differences of control points one unit apart, [phase, order, difference].
-
-    The local times are phase/steps for phase = 0..steps.
-    """
-    coefficients, at_end = _polynomials(degree)
     time = np.arange(steps + 1) / steps
     table = np.zeros((steps + 1, 4, degree))
-    # Horner's rule in the local time
-    for power in reversed(range(degree + 1)):
-        table = table * time[:, None, None] + coefficients[:, :, power]
-    table[-1] = at_end
+    # Horner's rule in the local time, which would turn a zero at the end into a rounding error
+    for coefficients in reversed(scaled / factorials):
+        table = table * time[:, None, None] + coefficients
+    table[-1] = scaled.sum(0) / factorials
     return without_rounding(table)

@@ -80,10 +80,7 @@ class SavitzkyGolay(Mode):
         )
 
     def stepped_program(self, shape: Sequence[int], steps: Floats) -> Band:
-        """Makes the program of a window in seconds.
-
-        Raises InputError for windows of more than MOST_ROWS rows.
-        """
+        """Makes the program of a window in seconds; raises InputError for too many rows."""
         horizon = shape[1]
         seconds = float(str(self.window).removesuffix("s"))
         even = steps.shape == (1, 1)
@@ -146,10 +143,7 @@ def rows_within(times: Floats, seconds: float, degree: int) -> npt.NDArray[np.in
 
 @functools.lru_cache(maxsize=16)
 def fit_table(window: int, degree: int) -> Floats:
-    """Computes weights on differences of points one unit apart, [row, order, W − 1].
-
-    The row is that of the window at which the polynomial is taken.
-    """
+    """Computes weights on differences of points, [row, order, W − 1], for equal steps."""
     # long double has eleven more bits than float64, where the machine has it
     points = np.arange(window, dtype=np.longdouble)
     weights = np.stack(fit_weights(points - points[:, None], degree), 1)  # [row, order, point]

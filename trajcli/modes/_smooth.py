@@ -116,12 +116,7 @@ class Smooth(Mode):
     def prepare(
         self, values: Floats | None, shape: Sequence[int], steps: Floats, kernels: Any, where: str
     ) -> Smoothed:
-        """Chooses bandlimits and weights by the values [B, T, D].
-
-        They are None where they cannot be read, as within torch.func: then the caller must give a
-        bandlimit, and no row is missing or weighs less. ``kernels`` measure the residuals. Raises
-        InputError for a bandlimit above half the rate.
-        """
+        """Chooses bandlimits and weights by values [B, T, D]; None if they cannot be read."""
         batch, rows, dofs = shape
         cutoff = _for_each_dof(self.bandlimit, "bandlimit", shape)
         most = 0.5 / np.median(steps, axis=1)[:, None]
@@ -132,6 +127,7 @@ class Smooth(Mode):
                 expected=f"at most {most.min():.6g} Hz",
                 found=f"{np.nanmax(cutoff):.6g} Hz",
             )
+        # within torch.func: no bandlimit can be chosen, and no row is missing or weighs less
         if values is None:
             if np.isnan(cutoff).any() or self.robust:
                 raise InputError(
@@ -257,7 +253,6 @@ class Columns(NamedTuple):
             stairs = (by_one > 0.5 * moved.sum(1)) & (rest > 0.5 * (0.5 / cutoff))
             noisy = automatic & moving & ~two_valued & (residual > _LEAST_NOISE * (high - low))
             noisy &= stairs | weighted._correlated(cutoff, off)
-            # only columns that look noisy are smoothed once more, at half the cutoff
             noisy[noisy] = weighted.select(np.flatnonzero(noisy))._noisy(cutoff[noisy], off[noisy])
             doubts = {
                 "gaps": guessed.any(1) | wide.any(1),
@@ -273,11 +268,8 @@ class Columns(NamedTuple):
         )  # fmt: skip
 
     def measure(self, cutoff: Floats, residuals: bool = False) -> tuple[Floats, Floats, Any]:
-        """Measures the curves of cutoffs [n] or [k, n]: Σ w·r² and Σ ℓ, ℓ the leverages.
-
-        Returns the residuals r [n, T, 1] as well, or None. The k cutoffs of a column are computed
-        side by side, as dofs that share its values.
-        """
+        """Measures curves of cutoffs [n] or [k, n]: Σ w·r², the leverages Σ ℓ, and r, or None."""
+        # the k cutoffs of a column are computed side by side, as dofs that share its values
         unit = np.median(self.steps, axis=1)
         stiffness = (2.0 * np.pi * np.nan_to_num(cutoff, nan=1.0) * unit) ** (-2 * self.order)
         stiffness = np.atleast_2d(stiffness).T
@@ -316,10 +308,8 @@ class Columns(NamedTuple):
         return np.broadcast_to(ends, (2, len(self.values)))
 
     def _score(self, squares: Floats, leverages: Floats, rows: Floats) -> Floats:
-        """Scores curves by modified generalised cross-validation, ln nΣwr² − 2·ln(n − γ·Σℓ).
-
-        Each of the ``rows`` [n] that is ignored counts as the least of outliers.
-        """
+        """Scores curves by modified generalised cross-validation, ln nΣwr² − 2·ln(n − γ·Σℓ)."""
+        # each of the rows [n] that is ignored counts as the least of outliers
         free = self.counts - _PENALTY * leverages
         ignored = _FLAGGED**2 * (rows - self.counts) / (self.counts - leverages)
         score = np.log(squares * (1.0 + ignored) * self.counts) - 2.0 * np.log(free)
@@ -363,12 +353,7 @@ class Columns(NamedTuple):
         return np.asarray(np.where(score < least, inner, best))
 
     def _reweighted(self) -> tuple[Floats, Floats, Booleans]:
-        """Chooses cutoffs, and weights that are next to zero at outliers.
-
-        Returns also the columns that keep their weights as more than a tenth of their rows would be
-        outliers. Columns keep them, too, where nothing is far from the curve, or no other curve has
-        a better score.
-        """
+        """Chooses cutoffs, weights next to zero at outliers, and columns of too many outliers."""
         cutoff, weights, rows = self._chosen(), self.weights.copy(), self.counts
         plain, (squares, leverages, off) = cutoff.copy(), self.measure(cutoff, residuals=True)
         least = self._score(squares, leverages, rows)
@@ -390,6 +375,8 @@ class Columns(NamedTuple):
             weights[columns], columns = new, columns[changed]
             if not len(columns):
                 break
+        # columns keep their weights where more than a tenth of their rows would be outliers, and
+        # where no other curve has a better score
         part = self._replace(weights=weights)
         many = rows - part.counts > _MOST_FLAGGED * rows
         worse = many | (part._score(*part.measure(cutoff)[:2], rows) > least)

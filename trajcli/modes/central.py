@@ -17,9 +17,6 @@ from trajcli.modes.mode import AlignedMode, Case, times_after
 WINDOW = 5
 MIDDLE = 2
 
-CUROBO_PAST = {1: -7 / 6, 2: -4 / 3, 3: -3 / 2}
-"""The jerk coefficients that cuRobo 0.7 has for the points k steps before the start."""
-
 
 @dataclass(frozen=True)
 class Central(AlignedMode):
@@ -101,8 +98,10 @@ class Central(AlignedMode):
             # points on the polynomial of the start state: one step before it, and the start itself
             head = np.array([[1.0, -1.0, 1 / 2, -1 / 6], [1.0, 0.0, 0.0, 0.0]])
         else:
-            # position, velocity and acceleration as cuRobo extrapolates them k steps back
-            past = [(1, -k, k * k / 2 - 2 * k, CUROBO_PAST[k]) for k in (3, 2, 1)]
+            # position, velocity and acceleration as cuRobo 0.7 extrapolates them k steps back, and
+            # the coefficients that it has for jerk
+            jerks = ((3, -3 / 2), (2, -4 / 3), (1, -7 / 6))
+            past = [(1, -k, k * k / 2 - 2 * k, jerk) for k, jerk in jerks]
             head = np.array([*past, (1, 0, 0, 0)], np.float64)
         # rows 0..H−1 of cuRobo leave no row for the state after the last action
         used = horizon - int(self.alignment == "curobo")
@@ -161,10 +160,8 @@ def on_differences(weights: Array, base: Array | int) -> Array:
 
 
 def without_rounding(table: Floats) -> Floats:
-    """Makes weights on differences [..., N] equal where only rounding differs.
-
-    The point between two equal weights has weight zero, and kernels leave it out.
-    """
+    """Makes weights on differences [..., N] equal where only rounding differs."""
+    # the point between two equal weights has weight zero, and kernels leave it out
     close = 1e-13 * np.abs(table).max(-1, initial=0.0)
     for i in range(1, table.shape[-1]):
         same = np.abs(table[..., i] - table[..., i - 1]) <= close

@@ -16,29 +16,21 @@ QUANTITIES: tuple[str, ...] = get_args(QuantityName)
 
 
 def promise(rows: int) -> float:
-    """Bounds how far results may be off before they are rounded, as a share of a magnitude.
-
-    The magnitude is the largest along the trajectory, of the values or of those whose difference
-    they are: docs/numbers.md. It was measured on random and on constant actions.
-    """
+    """Bounds the error before rounding, as a share of the largest magnitude: docs/numbers.md."""
     # a sum of n terms is off by up to half an ulp of float64, 1.1e-16, for each of them
     return max(1e-12, 1.2e-16 * rows)
 
 
 @dataclass(frozen=True)
 class Case:
-    """The shape of a job, for the checks of its mode.
-
-    Attributes:
-        start, goal: the parts of these states that are present.
-        steps_vary: dt has an entry per step, not one per trajectory.
-    """
+    """The shape of a job, with the parts of start and goal, for the checks of its mode."""
 
     horizon: int
-    start: frozenset[str] = frozenset()
-    goal: frozenset[str] = frozenset()
-    recorded: bool = False
-    steps_vary: bool = False
+    start: frozenset[str]
+    goal: frozenset[str]
+    recorded: bool
+    # dt has an entry per step, not one per trajectory
+    steps_vary: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,10 +140,7 @@ class Mode:
         return self
 
     def trapezoidal(self, options: Mapping[str, Any]) -> Mode:
-        """Makes the mode integrate rates with a time stamp each by the trapezoidal rule (foh).
-
-        Raises UsageError where the options of the caller, or of the mode, ask for another rule.
-        """
+        """Makes the mode integrate rates with a time stamp each; raises UsageError if it cannot."""
         raise NotImplementedError
 
     def scale_noise(self, per_si: Floats) -> Mode:

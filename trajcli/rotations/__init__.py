@@ -132,7 +132,6 @@ def differentiate(
     )
     parts, options = zip(*((list(motion), motion.options) for _, motion in blocks), strict=True)
     joined = (concatenate(part, 1) for part in zip(*parts, strict=True))
-    # computed in float64, and rounded once
     q, omega, alpha, jerk = (cast(part, output_dtype(rows.dtype)) for part in joined)
     time = match_library(inputs.row_times(), rows, "dt" if times is None else "times")
     time = time[0] if len(time) == 1 else time
@@ -142,10 +141,9 @@ def differentiate(
 def differentiate_rows(
     read: Callable[[int, int], Array], shape: Sequence[int], inputs: Inputs, frame: str
 ) -> Iterator[tuple[int, RotationTrajectory]]:
-    """Differentiates block by block; yields the number of the first row with each block.
+    """Differentiates quaternions [B, T, (R,) 4] by blocks; yields each with its first row.
 
-    ``read`` reads unit quaternions of rows first to last; ``shape`` is that of all rows, [B, T, 4]
-    or [B, T, R, 4]. ``inputs`` has the method and the steps; its actions are not read.
+    ``read`` reads rows first to last; ``inputs`` has the method and the steps, not the actions.
     """
     mode, bodies, previous = inputs.mode, shape[2] if len(shape) == 4 else 1, None
 
@@ -297,7 +295,6 @@ def resample(
     holds = method == "slerp" or bool(at_rest({"position": flat}, knots.times).all())
     new, at = new_times(flat, rate, at, holds, knots)
     stamps, at = (repeat_for_bodies(x, bodies) for x in (knots.times, at))
-    # a single row stands still
     if rows.shape[1] == 1:
         still = take(values, search(stamps, at, right=False) * 0)
         curve = [still, *[0.0 * still[..., 1:]] * 3]
@@ -403,6 +400,5 @@ def _result(
         shaped.append(cast(x, output_dtype(like.dtype)))
     if time is not None and time.ndim == 2 and len(time) == 1:
         time = time[0]
-    # rates that a method does not know are None
     velocity, acceleration, jerk = (*shaped[1:], None, None, None)[:3]
     return RotationTrajectory(shaped[0], velocity, acceleration, jerk, time, frame, options)

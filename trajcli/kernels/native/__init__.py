@@ -128,11 +128,7 @@ def level() -> int:
 
 
 def threads() -> int:
-    """Picks the number of threads: TRAJCLI_THREADS, or the processors of this process.
-
-    Without TRAJCLI_THREADS it is no more than OMP_NUM_THREADS and torch.set_num_threads allow
-    other libraries.
-    """
+    """Picks the number of threads: TRAJCLI_THREADS, or the least limit of other libraries."""
     limit, _, openmp, torch = _read_limits()
     if limit and not (limit.isascii() and limit.isdecimal() and int(limit) > 0):
         what, expected = "not a number of threads", "a whole number >= 1"
@@ -353,20 +349,15 @@ def forward(
 ) -> bool:
     """Computes a program's rows: position, velocity, acceleration and jerk, each [B, T, D].
 
-    out: arrays of float32 or float64, all of one type, or parts of files; None is skipped.
-    Unless ``allow_nonfinite`` it stops at an input that is used and not finite, and returns False.
-    Raises OSError where a file cannot be written.
+    out: arrays of one type, or parts of files; None is skipped. Unless ``allow_nonfinite`` it stops
+    at an input that is used and not finite, and returns False. Raises OSError for files.
     """
     with _contiguous(out) as results:
         return Forward(program, operands, results, allow_nonfinite).run()
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
-    """Computes the gradients of a program's inputs from those of its rows.
-
-    upstream: four arrays [B, T, D], None is zero. Of the operands only dt counts, and the shape
-    of the actions where no gradient has it.
-    """
+    """Computes the gradients of a program's inputs from those of its rows; None is zero."""
     with _contiguous((gradients.actions, *gradients.start, *gradients.goal)) as results:
         contiguous = Gradients(results[0], results[1:5], results[5:])
         Adjoint(program, operands, upstream, contiguous).run()

@@ -66,8 +66,7 @@ def fastest(
     """Finds the fastest timing of each path within limits.
 
     lower, upper: limits of velocity, acceleration and jerk [3, D], lower < 0 < upper, infinite
-    where there are none. intervals: of the spline of the pace; None: four for each piece of a
-    plan, twenty for each between waypoints, at least 200 and at most 2000.
+    where there are none. intervals: of the spline of the pace.
     """
     # waypoints are far apart: the pace varies within a piece more than between rows of a plan
     pieces = [(4 if path.clock else 20) * (len(path.knots) - 1) for path in paths]

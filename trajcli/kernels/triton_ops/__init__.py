@@ -191,7 +191,7 @@ def adjoint_launch(
         return Launch(_cascade.adjoint, -(-batch * dofs // WARP), arguments)
     arguments["goal"], lanes, tiles, programs = tuple(gradients.goal), arguments["LANES"], 0, 0
     # values of float64 take two registers each, so that half as many windows fit
-    if has_float64(gradients.actions, *upstream):
+    if torch.float64 in [x.dtype for x in (gradients.actions, *upstream) if x is not None]:
         arguments["K"] //= 2
     if gradients.actions is not None:
         # the actions that only inner windows use
@@ -230,7 +230,7 @@ def shared_arguments(
         "SCHEME": program.scheme,
         "EVEN": dt.shape[1] == 1,
         # rows that are loaded ahead: as many as registers hold
-        "K": 4 if has_float64(actions, *rows) else 8,
+        "K": 4 if torch.float64 in [x.dtype for x in (actions, *rows) if x is not None] else 8,
         "LANES": WARP,
     }
 
@@ -312,10 +312,6 @@ def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
         "K": 8 if first else 0,
         "LANES": WARP if first else LANES,
     }
-
-
-def has_float64(*arrays: Tensor | None) -> bool:
-    return any(x is not None and x.dtype == torch.float64 for x in arrays)
 
 
 def state_arguments(role: str, parts: Parts, index: Any) -> dict[str, Any]:
