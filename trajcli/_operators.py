@@ -39,12 +39,8 @@ def integrate(
     inputs: Inputs, operands: Operands, dtype: str, wanted: Sequence[bool], backend: str
 ) -> list[Tensor | None]:
     """Computes the outputs [B, T, D] of operands by the operator; None if not wanted."""
-    actions, dt, start, goal, *_ = operands
-    # gradients of states that trajectories share are summed before they are rounded
-    wide = [[None if x is None else x.double() for x in parts] for parts in (start, goal)]
-    states = operands._replace(start=wide[0], goal=wide[1]).states()
-    states = [None if x is None else x.expand(actions.shape[0], -1) for x in states]
-    tensors, present = _present([actions, *states])
+    actions, dt = operands.actions, operands.dt
+    tensors, present = _present([actions, *torch_ops.wide_states(operands)])
     mode = inputs.mode
     options = {field.name: getattr(mode, field.name) for field in fields(mode)}
     description = [mode.name, options, inputs.recorded, bool(inputs.uneven)]

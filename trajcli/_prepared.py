@@ -371,7 +371,7 @@ class Call:
             like, faults = operands.actions, []
             shape = (like.shape[0], self._program.rows, like.shape[2])
             shared = isinstance(time, LateTimes) or time.ndim == 1
-            sizes = [*(shape if want else None for want in self._flags)]
+            sizes: list[Any] = [shape if want else None for want in self._flags]
             sizes.append(shape[1 if shared else 0 : 2])
             kinds, names = [self._dtype] * 4 + ["float64"], (*QUANTITIES, "time")
             for name, x, size, kind in zip(names, (*out, out.time), sizes, kinds, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import empty, empty_arrays, to_numpy, to_torch
+from trajcli.arrays import empty_arrays, to_numpy, to_torch
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Array, Cascade, Gradients, Program
@@ -43,7 +43,7 @@ def pull_back(
     if device is not None:
         pulled = [x if x is None else to_torch(x, device) for x in pulled]
     states = [part is not None for part in (*operands.start, *operands.goal)]
-    grads = [empty((batch, horizon, dofs), "float64", device)]
+    grads = empty_arrays((batch, horizon, dofs), "float64", device, [True])
     grads += empty_arrays((batch, dofs), "float64", device, states)
     gradients = Gradients(grads[0], grads[1:5], grads[5:])
     choice.kernels.adjoint(program, operands, pulled, gradients)

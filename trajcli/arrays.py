@@ -147,28 +147,23 @@ class Pages:
             free(self.spare.pop(0)[1])
 
 
-def empty(shape: Sequence[int], dtype: str, device: str | None = None) -> Array:
-    """Allocates an array without setting its values: NumPy without a device, else a tensor."""
-    if device not in (None, "cpu"):
-        torch = sys.modules["torch"]
-        return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device)
-    size = math.prod(shape) * (8 if dtype == "float64" else 4)
-    # malloc reuses small blocks by itself, and maps larger ones anew each time
-    if size < _REUSED:
-        array = np.empty(shape, dtype)
-    else:
-        array = np.asarray(Pages(size)).view(dtype).reshape(shape)
-    return array if device is None else sys.modules["torch"].from_numpy(array)
-
-
 def empty_arrays(
     shape: Sequence[int], dtype: str, device: str | None, selected: Sequence[bool]
 ) -> list[Any]:
-    """Allocates an array like ``empty`` for each selected output, with None for the others."""
-    if device not in (None, "cpu") or math.prod(shape) * 8 >= _REUSED:
-        return [empty(shape, dtype, device) if take else None for take in selected]
-    # small arrays: one look at their size serves all
-    arrays = [np.empty(shape, dtype) if take else None for take in selected]
+    """Allocates arrays, None where not selected: NumPy without a device, else tensors."""
+    if device not in (None, "cpu"):
+        torch = sys.modules["torch"]
+        options = {"dtype": getattr(torch, dtype), "device": device}
+        return [torch.empty(tuple(shape), **options) if take else None for take in selected]
+    size = math.prod(shape) * (8 if dtype == "float64" else 4)
+
+    def allocate() -> Any:
+        # malloc reuses small blocks by itself, and maps larger ones anew each time
+        if size < _REUSED:
+            return np.empty(shape, dtype)
+        return np.asarray(Pages(size)).view(dtype).reshape(shape)
+
+    arrays = [allocate() if take else None for take in selected]
     if device is None:
         return arrays
     from_numpy = sys.modules["torch"].from_numpy

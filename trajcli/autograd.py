@@ -25,7 +25,6 @@ from trajcli.adjoint import gradient_of_even_dt
 from trajcli.arrays import (
     as_array,
     copy_overlapping,
-    empty,
     empty_arrays,
     is_traced,
     match_library,
@@ -114,10 +113,6 @@ class Task(NamedTuple):
         """Makes the task for passes after the first, whose rows are not rounded."""
         return self._replace(kernels=self.general, dtype=torch.float64, plain=False)
 
-    def operands(self, dt: Tensor, actions: Tensor, *states: Tensor | None) -> Operands:
-        """Joins tensors, states being four parts of the start and of the goal, with the indices."""
-        return Operands(actions, dt, states[:4], states[4:], *self.indices)
-
 
 class Integrate(Function):
     """Turns dt, actions and four parts of start and goal into outputs, None if not selected."""
@@ -127,7 +122,8 @@ class Integrate(Function):
         # the gradient of dt needs outputs that are not rounded
         needs_dt = ctx.needs_input_grad[1]
         dtype = torch.float64 if needs_dt else task.dtype
-        rows = compute_rows(task, dtype, task.operands(dt, *inputs))
+        operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *task.indices)
+        rows = compute_rows(task, dtype, operands)
         ctx.task, ctx.layouts = task, [None if x is None else (x.shape, x.dtype) for x in inputs]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*inputs, *rows) if needs_dt else ()))
@@ -162,7 +158,7 @@ class Integrate(Function):
             # inputs; where they were not rounded, the saved ones are the outputs themselves.
             if torch.is_grad_enabled() and task.dtype != torch.float64:
                 rows = Integrate.apply(task.later(), dt, *inputs)
-            operands = task.operands(dt, *inputs)
+            operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *task.indices)
             values = (operands.actions, *operands.states())
             steps = gradient_of_even_dt(task.program, dt, values, pulled, rows, upstream)
         return None, steps, *grads
@@ -248,7 +244,7 @@ def pull_back(
     if readable is not None:
         # kernels write no half precision
         kind = dtype if dtype in (torch.float32, torch.float64) else torch.float64
-        grads = [empty(shape, str(kind)[6:], str(dt.device)) if selection[0] else None]
+        grads = empty_arrays(shape, str(kind)[6:], str(dt.device), selection[:1])
         grads += [dt.new_empty((batch, dofs)) if select else None for select in selection[1:]]
         # the function is linear in the actions: only their shape matters
         like = dt.new_empty(()).expand(shape) if grads[0] is None else grads[0]

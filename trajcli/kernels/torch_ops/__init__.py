@@ -27,7 +27,6 @@ from trajcli.kernels.program import (
     Parts,
     Program,
     Smoother,
-    gather_states,
 )
 from trajcli.kernels.torch_ops import _band, _smoother
 from trajcli.memory import TORCH_VALUES
@@ -200,19 +199,21 @@ def trajectories(
     actions, dt = columns(operands.actions, 0, program.used).double(), operands.dt.double()
     if isinstance(program, Smoother):
         return _smoother.outputs(program, actions, dt, selection)
-    # states per trajectory, four parts [B, D] in float64, None is zero
-    start: list[Tensor | None] = []
-    goal: list[Tensor | None] = []
-    for states, parts, index in (
-        (start, operands.start, operands.start_index),
-        (goal, operands.goal, operands.goal_index),
-    ):
-        for part in parts:
-            state = None if part is None else gather_states(part.double(), index)
-            states.append(state if state is None else state.expand(actions.shape[0], -1))
+    states = wide_states(operands)
+    start, goal = states[:4], states[4:]
     if isinstance(program, Cascade):
         return _cascade(program, actions, dt, start, selection)
     return _band.outputs(program, actions, dt, start, goal, selection)
+
+
+def wide_states(operands: Operands) -> list[Tensor | None]:
+    """Gathers the eight parts of start and goal per trajectory, float64 [B, D]; None is zero."""
+    # gradients of states that trajectories share are summed before they are rounded
+    start, goal = (
+        [x if x is None else x.double() for x in parts] for parts in (operands.start, operands.goal)
+    )
+    states = operands._replace(start=start, goal=goal).states()
+    return [x if x is None else x.expand(operands.actions.shape[0], -1) for x in states]
 
 
 def _cascade(
