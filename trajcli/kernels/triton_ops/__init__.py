@@ -34,11 +34,10 @@ TENSORS = ("actions", "start", "dt", "rows")
 
 
 class Launch:
-    """A kernel, the number of its programs, and its arguments by name.
+    """A kernel, the number of its programs, and its arguments, for tensors of one layout.
 
-    It may run again with other tensors of the same types and shapes, contiguous. Triton looks at
-    every argument of every call to find the kernel it has compiled for such; this keeps the kernel.
-    Kernels are not compiled for where tensors begin.
+    Triton looks at every argument of every call to find the kernel it has compiled for such; this
+    keeps the kernel. Kernels are not compiled for where tensors begin.
     """
 
     def __init__(self, kernel: Any, programs: int, arguments: dict[str, Any]) -> None:

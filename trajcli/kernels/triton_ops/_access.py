@@ -59,10 +59,7 @@ def store(array, value, offsets, valid):
 
 @triton.jit
 def locate_columns(program, batch, D: tl.constexpr, PITCH: tl.constexpr, LANES: tl.constexpr):
-    """Finds the trajectory and the dof of each lane, and whether they exist.
-
-    Trajectories begin at multiples of ``PITCH`` lanes.
-    """
+    """Finds trajectory, dof and existence of lanes; a trajectory has ``PITCH`` of them."""
     # 64 bits for trajectories, whose offsets may exceed 32; divisions of dofs are of small numbers
     column = program.to(tl.int64) * LANES + tl.arange(0, LANES)
     trajectory, dof = column // PITCH, (column % PITCH).to(tl.int32)
@@ -78,11 +75,9 @@ def in_range(number, count):
 
 @triton.jit
 def phase_shift(trajectory, count, first, PHASE: tl.constexpr):
-    """Counts the rows from the last aligned one to row ``first`` of a trajectory.
-
-    The rows of all trajectories, ``count`` each, are numbered in the order of memory. Those whose
-    number is a multiple of ``PHASE`` are aligned: they begin a sector of memory.
-    """
+    """Counts the rows from the last aligned one to row ``first`` of a trajectory."""
+    # rows of all trajectories are numbered in the order of memory: those whose number is a multiple
+    # of PHASE begin a sector of memory
     return ((trajectory * count + first) % PHASE).to(tl.int32)
 
 
@@ -91,11 +86,7 @@ def locate_tile(
     program, batch, count, first, D: tl.constexpr, PITCH: tl.constexpr, ROWS: tl.constexpr,
     PHASE: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Finds the values that :func:`store_tile` stores.
-
-    Returns the offset of a program's first trajectory, and for each value its offset from there,
-    its row, counted from row ``first``, and whether its trajectory and dof exist.
-    """
+    """Finds the first trajectory's offset and, of values to store, offset, row and existence."""
     # values in the order in which they are stored: trajectory, row, dof
     index = tl.arange(0, LANES * ROWS)
     trajectory = program.to(tl.int64) * (LANES // PITCH)
@@ -128,10 +119,7 @@ def select_row(condition, row, other):
 
 @triton.jit
 def store_tile(parts, rows, begin, offsets, valid, PITCH: tl.constexpr, LANES: tl.constexpr):
-    """Stores the four values of a power of two of rows, which are :func:`round_row`.
-
-    Lanes exchange them, so that neighbouring lanes store values that are consecutive in memory.
-    """
+    """Stores a power of two of rows; lanes exchange values to store neighbours side by side."""
     # Each lane has ROWS values of one dof. Joining halves again and again gives a last axis of
     # rows, [lane, row]; joining row k with row k + half keeps them in order. Transposed to
     # [trajectory, row, dof], the tile has the order of memory. Five joins suffice: ROWS is at most
@@ -154,10 +142,7 @@ def store_tile(parts, rows, begin, offsets, valid, PITCH: tl.constexpr, LANES: t
 
 @triton.jit
 def load_state(parts, index, count, trajectory, dof, valid, D: tl.constexpr):
-    """Loads four parts of each trajectory's state; NaN where an index is out of range.
-
-    ``count`` states are one for all trajectories, one for each, or those that the index names.
-    """
+    """Loads four parts of each trajectory's state; NaN where an index is out of range."""
     row = tl.where(count > 1, trajectory, 0)
     if index is not None:
         row = tl.load(index + trajectory, mask=valid, other=0)

@@ -280,10 +280,8 @@ def adjoint_tile(
     SPACING: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, STEPS: tl.constexpr,
     FIRST: tl.constexpr, COPIES: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Computes the gradients of K actions that only inner windows use.
-
-    Windows k to k + WIDTH − 1 of the tile use its action k, in the reverse order of the points.
-    """
+    """Computes the gradients of K actions that only inner windows use."""
+    # windows k to k + WIDTH − 1 of the tile use its action k, in the reverse order of the points
     exclusive = inner - (WIDTH - 1)
     group, begin = locate_block(tl.program_id(0), exclusive, K)
     trajectory, dof, valid = locate_columns(group, batch, D, D, LANES)
@@ -346,8 +344,7 @@ def adjoint_tile(
 
 @triton.jit
 def locate_elements(program, batch, rows, D: tl.constexpr, LANES: tl.constexpr):
-    """Finds the trajectory, the row and the dof of each lane, in the order of memory, and whether
-    the trajectory exists."""
+    """Finds trajectory, row and dof of lanes in the order of memory, and whether they exist."""
     # one division in 64 bits for all lanes; those of single lanes are in 32 bits, which are faster
     size = rows * D
     begin = program.to(tl.int64) * LANES
@@ -388,11 +385,8 @@ def row_scale(spacing, EVEN: tl.constexpr):
 
 @triton.jit
 def add_states(points, first, ends_table, start, goal, spacing, valid, ends):
-    """Adds the points before and after the actions, which are made of states.
-
-    A point is Σ_m c_m·hᵐ·part_m, with c a row of the table. A part whose coefficient is zero is not
-    used, so that its NaN stays out.
-    """
+    """Adds the points before and after the actions, Σ_m c_m·hᵐ·part_m, c a row of the table."""
+    # a part whose coefficient is zero is not used, so that its NaN stays out
     head, used, held = ends
     powers = step_powers(spacing)
     new = ()
