@@ -13,13 +13,8 @@ library that counts the calls (shim.c), and forks for every run.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import ctypes
-import errno
-import gc
-import importlib
 import os
-import pkgutil
 import shutil
 import signal
 import subprocess
@@ -27,117 +22,72 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from errno import EACCES, EDQUOT, EINTR, EIO, ENOSPC, errorcode
 from pathlib import Path
 from typing import NamedTuple
 
-from faults.scenarios import SCENARIOS, Scenario, write_inputs
+import h5py
+import numpy as np
+from hostile.mutants import warm
 from hostile.runner import run_all
 
-_EVERYTHING = (
-    "integrate in.npy --start zero --dt 1 -o out.h5 --quiet",
-    "export out.h5 -o out.csv --quiet",
-)
-"""Commands that import all that the others do."""
-_COUNT, _KILL, _CUT, _FAIL, _SHORT = range(5)
-_REMOVALS = "uxc"
-"""Calls of which the failure may leave something behind: unlink, rmdir, close."""
+RUN = "integrate in.npy --start zero --dt 0.02"
+SHARDS = tuple(f"{RUN} -o out.h5 --shard {k}/2" for k in range(2))
+SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "plain": (f"{RUN} --joints a,b -o out.h5", "out.h5", ()),
+    "overwrite": (f"{RUN} -o out.h5 --overwrite", "out.h5", (f"{RUN} --mode jerk -o out.h5",)),
+    "groups": ("integrate demos.h5 --start zero --dt 0.02 -o out.h5", "out.h5", ()),
+    "npz": (f"{RUN} -o out.npz", "out.npz", ()),
+    "shard": (SHARDS[0], "out.h5.parts/00000-of-00002.h5", ()),
+    "merge": ("merge out.h5", "out.h5", SHARDS),
+    "export": ("export in.npy -o out.csv", "out.csv", ()),
+}
+"""A command line, what it writes, and the commands that run before it."""
+COUNT, KILL, CUT, FAIL, SHORT = range(5)
 
 
 class Fault(NamedTuple):
     """What happens at a call: see shim.c."""
 
-    mode: int = _COUNT
+    mode: int = COUNT
     at: int = 0
     error: int = 0
     forever: bool = False
 
     def __str__(self) -> str:
-        what = ("nothing", "killed", "cut", errno.errorcode.get(self.error, ""), "short")[self.mode]
+        what = ("nothing", "killed", "cut", errorcode.get(self.error, ""), "short")[self.mode]
         return f"{what}{' from then on' if self.forever else ''} at call {self.at}"
 
 
-class Result(NamedTuple):
-    """How a run ended: the exit code, negative for a signal; its text; the kinds of its calls."""
+FAULTS = [
+    # at calls of these kinds, or of all; the kinds are those of shim.c
+    ("", Fault(KILL)),
+    ("wta", Fault(CUT)),
+    ("w", Fault(SHORT)),
+    *(("", Fault(FAIL, error=error)) for error in (EIO, ENOSPC, EDQUOT, EINTR, EACCES)),
+    *(("", Fault(FAIL, error=error, forever=True)) for error in (EIO, ENOSPC, EDQUOT)),
+]
 
-    code: int
-    error: str
-    kinds: str
 
-
-def faults_at(call: int, kind: str) -> Iterator[Fault]:
-    """All that can go wrong at a call of a kind."""
-    yield Fault(_KILL, call)
-    if kind in "wta":
-        yield Fault(_CUT, call)
-    if kind == "w":
-        yield Fault(_SHORT, call)
-    for error in (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EINTR, errno.EACCES):
-        yield Fault(_FAIL, call, error)
-    for error in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
-        yield Fault(_FAIL, call, error, forever=True)
+def write_inputs(folder: Path) -> None:
+    """Writes the files that the commands read."""
+    random = np.random.default_rng(0)
+    np.save(folder / "in.npy", random.standard_normal((8, 6, 2)).astype("f4"))
+    with h5py.File(folder / "demos.h5", "w") as file:
+        for k, length in enumerate((5, 3, 5, 9)):
+            actions = random.standard_normal((length, 2)).astype("f4")
+            file[f"data/demo_{k}/actions"] = actions
+    for path in folder.rglob("*"):
+        os.utime(path, ns=(0, 0))
 
 
 def build_shim(folder: Path) -> Path:
-    """Compile the library that counts calls."""
+    """Compiles the library that counts calls."""
     library, source = folder / "shim.so", Path(__file__).with_name("shim.c")
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        sys.exit("no C compiler")
+    compiler = shutil.which("gcc") or shutil.which("cc") or sys.exit("no C compiler")
     command = [compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"]
     subprocess.run(command, check=True)
     return library
-
-
-class Runner:
-    """Runs command lines in forks of this process, each in a folder with the inputs."""
-
-    def __init__(self, work: Path) -> None:
-        self._inputs, self._results, self._work = work / "inputs", work / "results", work / "runs"
-        for folder in (self._inputs, self._results, self._work):
-            folder.mkdir()
-        write_inputs(self._inputs)
-        self._shim = ctypes.CDLL(None)
-        self._shim.faults_disarm.restype = ctypes.c_char_p
-        self._count = 0
-
-    def folder(self) -> Path:
-        """A new folder with the inputs."""
-        self._count += 1
-        folder = self._work / str(self._count)
-        shutil.copytree(self._inputs, folder, copy_function=os.link)
-        return folder
-
-    def run(self, folder: Path, line: str, fault: Fault = Fault()) -> Result:  # noqa: B008
-        """Run a command line."""
-        kinds = self._results / "kinds"
-
-        def work(line: str) -> int:
-            from trajcli.cli import main, start_process
-
-            os.chdir(folder)
-            start_process()
-            self._shim.faults_arm(fault.mode, ctypes.c_long(fault.at), fault.error, fault.forever)
-            code = main(line.split())
-            sys.stdout.flush()
-            sys.stderr.flush()
-            kinds.write_bytes(self._shim.faults_disarm())
-            return code
-
-        (end,) = run_all([line], work, self._results)
-        end.folder.rmdir()
-        text = kinds.read_text() if kinds.exists() else ""
-        kinds.unlink(missing_ok=True)
-        return Result(98 if end.hung else end.code, end.text, text)
-
-    def prepared(self, scenario: Scenario) -> Path:
-        """A folder in which the commands before that of a scenario have run."""
-        folder = self.folder()
-        for line in scenario.before:
-            result = self.run(folder, line)
-            if result.code:
-                raise RuntimeError(f"{line}: exit code {result.code}\n{result.error}")
-        return folder
 
 
 def contents(path: Path) -> bytes | None:
@@ -150,72 +100,88 @@ def hidden(folder: Path) -> list[str]:
     return [str(path.relative_to(folder)) for path in folder.rglob(".*")]
 
 
-@dataclass
 class Trial:
-    """A scenario, and what OUT holds before and after it."""
+    """A scenario, in forks of this process; what OUT holds before and after it, and the kinds of
+    the calls that it takes."""
 
-    runner: Runner
-    scenario: Scenario
-
-    def __post_init__(self) -> None:
-        folder, scenario = self.runner.prepared(self.scenario), self.scenario
-        out = folder / scenario.out
-        self.old = contents(out)
-        self.kinds = self.runner.run(folder, scenario.line).kinds
-        again = self.runner.run(folder, scenario.again)
-        self.new = contents(out)
+    def __init__(self, work: Path, name: str) -> None:
+        self.line, self.out, self.before = SCENARIOS[name]
+        self.again = self.line.removesuffix(" --overwrite") + " --overwrite"
+        self.inputs, self.folder, self.results = work / "inputs", work / "run", work / "results"
+        self.shim = ctypes.CDLL(None)
+        self.shim.faults_disarm.restype = ctypes.c_char_p
+        self.prepare()
+        self.old = contents(self.folder / self.out)
+        _, _, self.kinds = self.run(self.line)
+        _, error, _ = self.run(self.again)
+        self.new = contents(self.folder / self.out)
         if self.new is None or self.new == self.old:
-            raise RuntimeError(f"{scenario.line}: writes nothing: {again.error}")
-        shutil.rmtree(folder)
+            raise RuntimeError(f"{self.line}: writes nothing: {error}")
 
-    def faults(self) -> list[Fault]:
+    def prepare(self) -> None:
+        """Makes the folder anew, with the inputs and what the commands before have written."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(self.inputs, self.folder, copy_function=os.link)
+        for line in self.before:
+            code, error, _ = self.run(line)
+            if code:
+                raise RuntimeError(f"{line}: exit code {code}\n{error}")
+
+    def run(self, line: str, fault: Fault = Fault()) -> tuple[int, str, str]:  # noqa: B008
+        """Returns the exit code, negative for a signal; the text; the kinds of the calls."""
+        kinds = self.results / "kinds"
+
+        def work(line: str) -> int:
+            from trajcli.cli import main, start_process
+
+            os.chdir(self.folder)
+            start_process()
+            self.shim.faults_arm(fault.mode, ctypes.c_long(fault.at), fault.error, fault.forever)
+            code = main(line.split())
+            sys.stdout.flush()
+            sys.stderr.flush()
+            kinds.write_bytes(self.shim.faults_disarm())
+            return code
+
+        kinds.write_text("")
+        (end,) = run_all([line], work, self.results)
+        end.folder.rmdir()
+        return 98 if end.hung else end.code, end.text, kinds.read_text()
+
+    def list_faults(self) -> list[Fault]:
         """Every point at which something can go wrong, in every way."""
-        return [fault for k, kind in enumerate(self.kinds) for fault in faults_at(k + 1, kind)]
+        calls = enumerate(self.kinds, 1)
+        return [f._replace(at=k) for k, kind in calls for at, f in FAULTS if not at or kind in at]
 
-    def problems(self, fault: Fault) -> Iterator[str]:
-        """What is not as promised where this fault happens."""
-        kind = self.kinds[fault.at - 1]
-        folder = self.runner.prepared(self.scenario)
-        out = folder / self.scenario.out
-        result = self.runner.run(folder, self.scenario.line, fault)
-        yield from self._first(fault, kind, result, contents(out), hidden(folder))
-        after = self.runner.run(folder, self.scenario.again)
-        if after.code != 0 or contents(out) != self.new:
-            right = "right" if contents(out) == self.new else "wrong"
-            yield f"the next run: exit code {after.code}, OUT is {right}; {after.error}"
-        elif hidden(folder):
-            yield f"the next run leaves {hidden(folder)}"
-        shutil.rmtree(folder)
-
-    def _first(
-        self,
-        fault: Fault,
-        kind: str,
-        result: Result,
-        out: bytes | None,
-        left: list[str],
-    ) -> Iterator[str]:
-        """What is not as promised of the run in which the fault happens."""
-        code, error = result.code, result.error
-        killed = code == -signal.SIGKILL and fault.mode in (_KILL, _CUT)
+    def find_problems(self, fault: Fault) -> Iterator[str]:
+        """What is not as promised where this fault happens, and in the next run."""
+        self.prepare()
+        code, error, _ = self.run(self.line, fault)
+        out, left = contents(self.folder / self.out), hidden(self.folder)
+        killed = code == -signal.SIGKILL and fault.mode in (KILL, CUT)
         if not (killed or code in (0, 2)):
             yield f"exit code {code}: {error}"
         if out not in (self.old, self.new):
             yield f"OUT is neither the old nor the new one, exit code {code}"
         if code == 0 and out != self.new:
             yield "exit code 0, and OUT is not complete"
-        if code == 2 and out != self.old:
-            yield f"exit code 2, and OUT is changed: {error}"
-        if code == 2 and not error.strip():
-            yield "exit code 2 without a message"
+        if code == 2 and (out != self.old or not error.strip()):
+            yield f"exit code 2, and OUT is changed, or there is no message: {error}"
         if "Traceback" in error or "a bug" in error:
             yield f"a traceback or a bug: {error}"
-        if not killed and left and kind not in _REMOVALS:
+        # where unlink, rmdir or close fails, something may be left
+        if left and not killed and self.kinds[fault.at - 1] not in "uxc":
             yield f"exit code {code} leaves {left}"
+        code, error, _ = self.run(self.again)
+        if code != 0 or contents(self.folder / self.out) != self.new:
+            right = "right" if contents(self.folder / self.out) == self.new else "wrong"
+            yield f"the next run: exit code {code}, OUT is {right}; {error}"
+        elif left := hidden(self.folder):
+            yield f"the next run leaves {left}"
 
 
 def main() -> int:
-    """Try all points, or each so many; 1 where one does not hold."""
+    """Tries all points, or each so many; 1 where one does not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--only", default="")
@@ -226,66 +192,31 @@ def main() -> int:
             environ = {**os.environ, "LD_PRELOAD": str(build_shim(Path(folder)))}
             command = [sys.executable, "-B", "-m", "faults.campaign", *sys.argv[1:]]
             return subprocess.run(command, env=environ).returncode
-    return _try_all(options.only, options.every)
-
-
-def _try_all(only: str, every: int) -> int:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # calls in one order
     fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    began, tried, failed, number = time.monotonic(), 0, 0, 0
-    with tempfile.TemporaryDirectory(dir=fast) as work:
-        runner = Runner(Path(work))
-        _import_all(runner)
-        for name, scenario in SCENARIOS.items():
-            if only not in name:
+    began, tried, held, number = time.monotonic(), 0, 0, 0
+    warm()
+    with tempfile.TemporaryDirectory(dir=fast) as name:
+        work = Path(name)
+        for folder in (work / "inputs", work / "results"):
+            folder.mkdir()
+        write_inputs(work / "inputs")
+        for name in SCENARIOS:
+            if options.only not in name:
                 continue
-            trial, before = Trial(runner, scenario), (tried, failed)
-            for fault in trial.faults():
+            trial, before = Trial(work, name), (tried, held)
+            for fault in trial.list_faults():
                 number += 1
-                if number % every:
+                if number % options.every:
                     continue
-                problems = list(trial.problems(fault))
-                tried, failed = tried + 1, failed + bool(problems)
-                kind = trial.kinds[fault.at - 1]
+                problems = list(trial.find_problems(fault))
+                tried, held = tried + 1, held + (not problems)
                 for problem in problems:
-                    print(f"{name}: {fault} ({kind}): {problem}", flush=True)
-            count, wrong = tried - before[0], failed - before[1]
-            print(
-                f"{name}: {len(trial.kinds)} calls, {count} points, {count - wrong} hold",
-                flush=True,
-            )
-    seconds = time.monotonic() - began
-    print(f"{tried} points tried, {tried - failed} held, {seconds:.0f} s")
-    return int(failed > 0)
-
-
-def _import_all(runner: Runner) -> None:
-    """Import what runs import, once: forks have it then."""
-    folder, (read, write) = runner.folder(), os.pipe()
-    if not os.fork():
-        try:
-            import trajcli
-            from trajcli.cli import main
-
-            os.chdir(folder)
-            for line in _EVERYTHING:
-                main(line.split())
-            for room in ("cli", "files", "jobs", "views"):
-                for module in pkgutil.iter_modules([f"{trajcli.__path__[0]}/{room}"]):
-                    importlib.import_module(f"trajcli.{room}.{module.name}")
-            os.write(write, " ".join(sys.modules).encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        names = pipe.read().split()
-    if not names:
-        raise RuntimeError("the commands that import all fail")
-    for name in names:
-        with contextlib.suppress(ImportError):
-            __import__(name)
-    os.wait()
-    gc.freeze()  # so that forks share it
+                    print(f"{name}: {fault} ({trial.kinds[fault.at - 1]}): {problem}", flush=True)
+            points = f"{tried - before[0]} points, {held - before[1]} hold"
+            print(f"{name}: {len(trial.kinds)} calls, {points}", flush=True)
+    print(f"{tried} points tried, {held} held, {time.monotonic() - began:.0f} s")
+    return int(held < tried)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from faults.campaign import build_shim
-from faults.scenarios import write_inputs
+from faults.campaign import build_shim, write_inputs
 
 
 @pytest.fixture

@@ -73,20 +73,8 @@ static void mark(int file, int value) {
 
 #define REAL(name) static __typeof__(&name) real; if (!real) real = dlsym(RTLD_NEXT, #name)
 
-// Returns what is left of a call: all of it, or none where it failed; the process ends after a cut.
-#define DIVIDED(kind, whole, half)                                   \
-    switch (step(kind)) {                                            \
-        case FAILED: return -1;                                      \
-        case PARTIAL: {                                              \
-            const ssize_t done = half;                               \
-            if (mode == CUT) die();                                  \
-            return done;                                             \
-        }                                                            \
-        default: return whole;                                       \
-    }
-
-#define OPEN(name)                                                                  \
-    int name(const char* path, int flags, ...) {                                    \
+#define OPEN(name, declared, passed)                                                \
+    int name declared {                                                             \
         REAL(name);                                                                 \
         va_list more;                                                               \
         va_start(more, flags);                                                      \
@@ -94,28 +82,14 @@ static void mark(int file, int value) {
         va_end(more);                                                               \
         const int writes = (flags & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC)) && counted(path); \
         if (writes && step('o') == FAILED) return -1;                               \
-        const int file = real(path, flags, bits);                                   \
+        const int file = real passed;                                               \
         mark(file, writes);                                                         \
         return file;                                                                \
     }
-OPEN(open)
-OPEN(open64)
-
-#define OPENAT(name)                                                                \
-    int name(int folder, const char* path, int flags, ...) {                        \
-        REAL(name);                                                                 \
-        va_list more;                                                               \
-        va_start(more, flags);                                                      \
-        const mode_t bits = va_arg(more, mode_t);                                   \
-        va_end(more);                                                               \
-        const int writes = (flags & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC)) && counted(path); \
-        if (writes && step('o') == FAILED) return -1;                               \
-        const int file = real(folder, path, flags, bits);                           \
-        mark(file, writes);                                                         \
-        return file;                                                                \
-    }
-OPENAT(openat)
-OPENAT(openat64)
+OPEN(open, (const char* path, int flags, ...), (path, flags, bits))
+OPEN(open64, (const char* path, int flags, ...), (path, flags, bits))
+OPEN(openat, (int folder, const char* path, int flags, ...), (folder, path, flags, bits))
+OPEN(openat64, (int folder, const char* path, int flags, ...), (folder, path, flags, bits))
 
 int close(int file) {
     REAL(close);
@@ -126,35 +100,27 @@ int close(int file) {
     return fails ? -1 : done;
 }
 
-ssize_t write(int file, const void* from, size_t size) {
-    REAL(write);
-    if (!marked(file)) return real(file, from, size);
-    DIVIDED('w', real(file, from, size), real(file, from, (size + 1) / 2))
-}
-
-#define PWRITE(name)                                                                \
-    ssize_t name(int file, const void* from, size_t size, off_t at) {               \
+// Does all of a call, none where it fails, or half of it; the process ends after a cut.
+#define PART(kind, type, name, declared, whole, half)                               \
+    type name declared {                                                            \
         REAL(name);                                                                 \
-        if (!marked(file)) return real(file, from, size, at);                       \
-        DIVIDED('w', real(file, from, size, at), real(file, from, (size + 1) / 2, at)) \
+        const enum Action action = marked(file) ? step(kind) : GO_ON;               \
+        if (action == FAILED) return -1;                                            \
+        if (action == GO_ON) return real whole;                                     \
+        const type done = real half;                                                \
+        if (mode == CUT) die();                                                     \
+        return done;                                                                \
     }
-PWRITE(pwrite)
-PWRITE(pwrite64)
-
-ssize_t writev(int file, const struct iovec* parts, int count) {
-    REAL(writev);
-    if (!marked(file)) return real(file, parts, count);
-    DIVIDED('w', real(file, parts, count), real(file, parts, (count + 1) / 2))
-}
-
-#define TRUNCATE(name)                                                              \
-    int name(int file, off_t size) {                                                \
-        REAL(name);                                                                 \
-        if (!marked(file)) return real(file, size);                                 \
-        DIVIDED('t', real(file, size), real(file, size / 2))                        \
-    }
-TRUNCATE(ftruncate)
-TRUNCATE(ftruncate64)
+PART('w', ssize_t, write, (int file, const void* from, size_t n), (file, from, n),
+     (file, from, (n + 1) / 2))
+PART('w', ssize_t, pwrite, (int file, const void* from, size_t n, off_t at), (file, from, n, at),
+     (file, from, (n + 1) / 2, at))
+PART('w', ssize_t, pwrite64, (int file, const void* from, size_t n, off_t at), (file, from, n, at),
+     (file, from, (n + 1) / 2, at))
+PART('w', ssize_t, writev, (int file, const struct iovec* parts, int n), (file, parts, n),
+     (file, parts, (n + 1) / 2))
+PART('t', int, ftruncate, (int file, off_t size), (file, size), (file, size / 2))
+PART('t', int, ftruncate64, (int file, off_t size), (file, size), (file, size / 2))
 
 #define ALLOCATE(name)                                                              \
     int name(int file, off_t at, off_t size) {                                      \

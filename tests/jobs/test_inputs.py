@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as arrow
 import pytest
 from cluster.runs import OUT, QUANTITIES, run_shards
-from faults.scenarios import write_inputs
+from faults.campaign import write_inputs
 from pyarrow import parquet
 
 from trajcli.errors import InputError, OutputError, Report
