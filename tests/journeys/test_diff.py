@@ -200,6 +200,9 @@ def test_trajectories_are_compared_one_by_one_whatever_holds_them(trajcli, folde
     with h5py.File("packed.h5", "a") as file:
         file["position"][2, 5, 1] += 1.0
     trajcli.ok(f"diff {pair} --episodes 0:2")
+    write_h5("late.h5", {"@dt": 0.02}, position=np.roll(position, 2, 1))
+    tracking = trajcli.fails("diff packed.h5 late.h5 --episodes 1:3 --json").document["tracking"]
+    assert [entry["trajectories"] for entry in tracking] == [2]
     result = trajcli.fails(f"diff {pair} --episodes -1,0 --json")
     (wrong,) = (one for one in result.document["datasets"] if not one["passed"])
     assert (wrong["dataset"], wrong["at"]) == ("trajectory 0", [0, 5, 1])

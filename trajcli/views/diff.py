@@ -470,10 +470,12 @@ def _track_rows(
     is_clock |= timed[0].array_name.rpartition("/")[2] in RESERVED_NAMES
     if is_clock or a.shape[:2] != timed[0].shape[:2]:
         return
-    for block in timed[0].blocks(size=SCANNED_BYTES):
-        start, rows, times = int(block.numbers[0]), block.rows, block.times()
+    # An episode of a file has its number there, so that trajectories are counted here, not named.
+    for span in timed[0].spans(SCANNED_BYTES):
+        block = timed[0].take(span)
+        start, rows, times = span.start, block.rows, block.times()
         # Delays are meaningless where times are unknown or do not increase.
-        clocks = [recording.take(block.numbers).times() for recording in timed]
+        clocks = [recording.take(span).times() for recording in timed]
         if times is None or any(x is None or not (np.diff(x) > 0).all() for x in clocks):
             continue
         x, y = (np.asarray(d.read_rows(start, start + len(block)))[:, :rows] for d in (a, b))
