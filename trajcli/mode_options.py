@@ -45,12 +45,6 @@ class Option(NamedTuple):
         """The values that it accepts; empty where these cannot be listed."""
         return (*get_args(self.type), *self.numbers, *self.internal)
 
-    @property
-    def help_text(self) -> str:
-        """The help of the command line, with the default in parentheses."""
-        default = self.default_words or self.default
-        return f"{self.help} (default: {default})" if default else self.help
-
 
 class ModeEntry(NamedTuple):
     """What a mode computes, for people: the formula, what it needs and how many rows it has."""

@@ -97,7 +97,9 @@ def _argument(metavar: str, help: str, complete: bool = True) -> Any:
 
 
 def _mode_option(option: Option) -> Any:
-    return _computed(f"--{option.name} {option.metavar}", option.help_text)
+    default = option.default_words or option.default
+    help = f"{option.help} (default: {default})" if default else option.help
+    return _computed(f"--{option.name} {option.metavar}", help)
 
 
 (_computed, _state, _shown, _tolerance, _steps, _read, _recording, _gradient, _output,

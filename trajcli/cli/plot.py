@@ -41,15 +41,17 @@ def plot(
     heavy. --histogram draws the peaks of all trajectories of a file, and the smallest and largest
     positions; --score draws one of their scores. This needs matplotlib: pip install matplotlib.
     """
-    from trajcli.errors import UsageError
+    from trajcli.errors import InputError, UsageError, unknown
     from trajcli.files.atomic_output import new_file, refuse_input, refuse_path
     from trajcli.files.limits import read_limits
     from trajcli.units import parse_option
     from trajcli.views import figures
-    from trajcli.views.plot import panels, plot_sources, read_lines, require_bounds, short_labels
+    from trajcli.views.plot import panels, plot_sources, read_lines, short_labels
     from trajcli.views.score import score_source
 
-    figures.require_format(out)
+    if out.suffix.lower() not in figures.UNDATED:
+        expected, ending = "FIG.png, FIG.svg or FIG.pdf", out.suffix or "no ending"
+        raise UsageError(unknown("kind of figure", where=out, choices=expected, found=ending))
     inches = None if size is None else figures.parse_size(size)
     units = parse_option(to_units, "--to-units")
     if to_units is not None and (score is not None or (histogram and units.time)):
@@ -81,8 +83,12 @@ def plot(
                 drawn = read_lines(chosen, report)
                 figure = figures.draw_lines(drawn, chosen, title)
             # limits that match no joint that is drawn are a mistake
-            if limits is not None and score is None:
-                require_bounds(drawn, limits)
+            bounded = score is not None or any(member.bounds is not None for member in drawn)
+            if limits is not None and not bounded:
+                quantities = ", ".join(dict.fromkeys(member.quantity for member in drawn))
+                what, expected = "no limits of what is drawn", f"limits of {quantities}"
+                hint = "leave --limits out, or plot what trajcli differentiate makes of positions"
+                raise InputError(what, where=str(limits), expected=expected, hint=hint)
             for recording in (plotted.main for plotted in chosen):
                 if table is not None:
                     report.add_notes(*table.remarks(recording.dof_labels, recording.dofs))

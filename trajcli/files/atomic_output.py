@@ -161,12 +161,6 @@ class HiddenFolder:
         raise OutputError("cannot be locked", where=self._out)
 
 
-def remove_dead(path: Path) -> None:
-    """Removes what killed processes left next to OUT, unless it is being written."""
-    with contextlib.suppress(OutputError, OSError):
-        HiddenFolder(path, overwrite=True).close()
-
-
 @contextlib.contextmanager
 def new_file(path: Path, overwrite: bool) -> Iterator[Path]:
     """Yields a hidden name to write to; the file appears under its own name when nothing failed."""

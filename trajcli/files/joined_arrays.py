@@ -14,15 +14,6 @@ from trajcli.files.catalogue import Catalogue, Dataset, PartReader
 from trajcli.files.companions import Companions
 from trajcli.files.conversion import as_batch, convert_values, read_unit
 from trajcli.files.dofs import JOINED, named_rotations
-from trajcli.files.source import Source
-
-
-def shorten_source(source: Source) -> Source:
-    """Shortens a SOURCE of several arrays: only the first names their group."""
-    first, *others = str(source.dataset).split(",")
-    folder = first[: first.rfind("/") + 1]
-    names = ",".join((first, *(part.strip().removeprefix(folder) for part in others)))
-    return source._replace(dataset=names)
 
 
 def match_arrays(file: Catalogue, name: str) -> list[str]:

@@ -27,7 +27,7 @@ from trajcli.files.clock import Clock
 from trajcli.files.conversion import reorder_axes
 from trajcli.files.dofs import count_bodies, match_names, named_rotations
 from trajcli.files.episodes import BESIDE, LEAVE_OUT, Member, episode_edges, likely_arrays
-from trajcli.files.joined_arrays import find_array, match_arrays, shorten_source
+from trajcli.files.joined_arrays import find_array, match_arrays
 from trajcli.files.opening import Files, JoinedFiles, clock_from_options, join_key
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, TIMES, rate_name, role
 from trajcli.files.recording import (
@@ -270,7 +270,11 @@ def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool
     """Finds the groups of one file; a note says what is read without being named."""
     filter_key, layout = files.reading.filter_key, files.layout(file)
     if "," in (source.dataset or "") and not hasattr(file, "columns"):
-        source = shorten_source(source)
+        # of several arrays only the first names their group
+        leader, *others = str(source.dataset).split(",")
+        folder = leader[: leader.rfind("/") + 1]
+        names = (leader, *(part.strip().removeprefix(folder) for part in others))
+        source = source._replace(dataset=",".join(names))
     groups: _Groups
     if layout is not None:
         groups = _layout_groups(file, layout, source, filter_key, actions)

@@ -19,6 +19,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -30,7 +31,7 @@ import numpy as np
 from trajcli import __version__
 from trajcli.adjoint import NAMES
 from trajcli.errors import Fault, InputError, Note, OutputError, Report, raise_if_any
-from trajcli.files.atomic_output import os_fault, remove_dead
+from trajcli.files.atomic_output import HiddenFolder, os_fault
 from trajcli.files.catalogue import Catalogue, json_object
 from trajcli.files.file_bytes import file_content
 from trajcli.files.hdf5 import Hdf5File
@@ -139,7 +140,9 @@ def read_finished_part(request: SourceRequest, dry: bool = False) -> dict[str, A
         if request.overwrite:
             return None
         raise OutputError(replace(fault, hint=f"{fault.hint}another OUT, or --overwrite"))
-    remove_dead(path)  # what a killed run of this shard left
+    # what a killed run of this shard left is removed, unless another process writes there
+    with suppress(OutputError, OSError):
+        HiddenFolder(path, overwrite=True).close()
     shard, nothing = str(request.shard), list[str]()
     return {"out": str(path), "shard": shard, "already_done": True, "notes": nothing,
             "left_out": nothing}  # fmt: skip

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import UsageError, join_names, unknown
+from trajcli.errors import UsageError, join_names
 from trajcli.files.catalogue import decode_text
 from trajcli.files.limits import Bounds
 from trajcli.kernels.program import Floats
@@ -74,19 +74,13 @@ _SETTINGS = {
     "backend": "Agg",
 }
 # Metadata that would differ from run to run is left out.
-_UNDATED: dict[str, dict[str, None]] = {
+UNDATED: dict[str, dict[str, None]] = {
     ".png": {"Software": None},
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 # A label of the legend, and the style of its line or mark.
 _LegendEntry = tuple[str, Mapping[str, Any]]
-
-
-def require_format(path: Path) -> None:
-    if path.suffix.lower() not in _UNDATED:
-        expected, ending = "FIG.png, FIG.svg or FIG.pdf", path.suffix or "no ending"
-        raise UsageError(unknown("kind of figure", where=path, choices=expected, found=ending))
 
 
 def require_matplotlib() -> Any:
@@ -137,7 +131,7 @@ def save(figure: Any, path: Path, suffix: str, inches: tuple[float, float] | Non
         warnings.simplefilter("ignore")
         if figure.legends:
             _fit_legend(figure, inches is None)
-        figure.savefig(path, format=kind[1:], metadata=_UNDATED[kind])
+        figure.savefig(path, format=kind[1:], metadata=UNDATED[kind])
 
 
 def _fit_legend(figure: Any, grows: bool) -> None:

@@ -368,14 +368,6 @@ class _FigureDofs:
         return self._lines[key]
 
 
-def require_bounds(drawn: Sequence[Peaks], limits: Path) -> None:
-    if all(member.bounds is None for member in drawn):
-        expected = f"limits of {', '.join(dict.fromkeys(member.quantity for member in drawn))}"
-        hint = "leave --limits out, or plot what trajcli differentiate makes of positions"
-        what = "no limits of what is drawn"
-        raise InputError(what, where=str(limits), expected=expected, hint=hint)
-
-
 def _drawable(values: Array) -> Array:
     """Replaces by NaN the values that are not finite or whose differences would not be."""
     return np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
