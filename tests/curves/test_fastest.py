@@ -94,13 +94,6 @@ def test_differences_of_control_points_keep_limits_at_every_step(rate: float) ->
         assert made.duration[0] <= 0.9 * made.uniform[0]
 
 
-def test_curves_keep_limits_between_their_rows() -> None:
-    made = trajcli.retime(WAYPOINTS[:1], LIMITS, rate=200.0)
-    fine = trajcli.sample(made, np.linspace(0, made.time[..., -1].item(), 20_000))
-    for name in NAMES:
-        assert (abs(getattr(fine, name)) <= LIMITS[name] * (1 + 1e-9)).all()
-
-
 def test_rows_are_those_of_integrate_bit_for_bit() -> None:
     u = np.linspace(0, 4, 81)[:, None] + [0, 1, 2]
     for path in (WAYPOINTS, WAYPOINTS[:, :, :1], plan(np.sin(u), 4.0, np.cos(u))):
@@ -116,17 +109,7 @@ def test_rows_are_those_of_integrate_bit_for_bit() -> None:
         np.testing.assert_array_equal(at_rows.position, made.position[:1, :9])
 
 
-def test_a_path_passes_through_its_waypoints_from_rest_to_rest() -> None:
-    made = trajcli.retime(WAYPOINTS[0], LIMITS)
-    rows = made.position[0]
-    np.testing.assert_allclose(rows[[0, -1]], WAYPOINTS[0, [0, -1]], atol=1e-14)
-    assert not made.velocity[0, [0, -1]].any()
-    assert not made.acceleration[0, [0, -1]].any()
-    nearest = [np.linalg.norm(rows - point, axis=1).min() for point in WAYPOINTS[0]]
-    assert max(nearest) < 2.0 * 1e-3  # less than a step at the limit of the speed
-
-
-@pytest.mark.parametrize("jerk", [1000.0, 50.0, 5.0])
+@pytest.mark.parametrize("jerk", [1000.0, 50.0, 5.0, np.inf])
 def test_lines_take_as_long_as_ruckig_does(jerk: float) -> None:
     ruckig = pytest.importorskip("ruckig")
     problem = ruckig.InputParameter(1)
@@ -143,31 +126,20 @@ def test_lines_take_as_long_as_ruckig_does(jerk: float) -> None:
     assert made.duration[0] == pytest.approx(made.time[-1], rel=1e-14)
 
 
-def test_without_jerk_limits_a_line_is_a_trapezium() -> None:
-    made = trajcli.retime([[0.0], [1.0]], {"velocity": 1.0, "acceleration": 4.0}, rows=500)
-    assert 1 - 1e-9 < motion_of(made)[0] / 1.25 < 1.001
-    assert motion_of(trajcli.retime([[0.0], [1.0]], {"velocity": 0.5}))[0] >= 2.0
-
-
 @pytest.mark.parametrize("k", [0.1, 7.0])
 def test_time_scales_as_the_limits_do(k: float) -> None:
-    one = trajcli.retime(WAYPOINTS, LIMITS, rows=500)
     scaled = {name: LIMITS[name] * k**order for order, name in enumerate(NAMES, 1)}
-    np.testing.assert_allclose(
-        trajcli.retime(WAYPOINTS, scaled, rows=500).duration * k, one.duration, rtol=1e-6
-    )
+    one, other = (trajcli.retime(WAYPOINTS, x, rows=500).duration for x in (LIMITS, scaled))
+    np.testing.assert_allclose(other * k, one, rtol=1e-6)
 
 
 def test_a_mirrored_path_within_mirrored_limits_takes_as_long() -> None:
     skew = {n: (-0.4 * x, 1.3 * x) for n, x in LIMITS.items()}
     mirrored = {n: (-high, -low) for n, (low, high) in skew.items()}
-    one = trajcli.retime(WAYPOINTS, skew, rows=500)
-    np.testing.assert_allclose(
-        trajcli.retime(-WAYPOINTS, mirrored, rows=500).duration, one.duration, rtol=1e-9
-    )
-    looser = trajcli.retime(
-        WAYPOINTS, {n: (-1.3 * x, 1.3 * x) for n, x in LIMITS.items()}, rows=500
-    )
+    wide = {n: (-1.3 * x, 1.3 * x) for n, x in LIMITS.items()}
+    one, looser = (trajcli.retime(WAYPOINTS, x, rows=500) for x in (skew, wide))
+    other = trajcli.retime(-WAYPOINTS, mirrored, rows=500)
+    np.testing.assert_allclose(other.duration, one.duration, rtol=1e-9)
     assert (one.duration > 1.05 * looser.duration).all()
     for k in range(4):
         assert max(used(one, k, skew).values()) <= 1 + 1e-9
@@ -187,6 +159,7 @@ def test_infinite_limits_are_none() -> None:
             assert 0.98 < max(used(made, k, {"jerk": jerk}).values()) <= 1 + 1e-9
     motion = trajcli.integrate(np.ones((1, 9, 3)), "zero", 0.1)
     assert trajcli.retime(motion, {"velocity": np.inf}).factor.tolist() == [1.0]
+    assert motion_of(trajcli.retime([[0.0], [1.0]], {"velocity": 0.5}))[0] >= 2.0
 
 
 def test_trajectories_of_a_padded_batch_are_as_alone_bit_for_bit() -> None:
@@ -336,19 +309,16 @@ def test_a_standstill_may_differ_by_rounding() -> None:
     near = exact.copy()
     near[102:131:2] = np.nextafter(near[102:131:2], 0)
     near[131:] = np.nextafter(near[131:], 200)
-    times = len(exact) / 100
-    one, other = (
-        trajcli.retime(plan(x, times), LIMITS, "fastest", rate=4000.0) for x in (exact, near)
-    )
+    motions = [plan(x, len(x) / 100) for x in (exact, near)]
+    one, other = (trajcli.retime(x, LIMITS, "fastest", rate=4000.0) for x in motions)
     assert len(fastest.make_course(near, np.arange(len(near)) / 100).dwells) == 1
     np.testing.assert_allclose(other.duration, one.duration, rtol=2e-3)
 
 
 def test_a_gentle_start_is_no_standstill() -> None:
     limits = {"velocity": 2.0, "acceleration": 10.0, "jerk": 100.0}
-    coarse, fine = (
-        trajcli.retime(plan(min_jerk(n), 20.0), limits, "fastest") for n in (2000, 20_000)
-    )
+    motions = [plan(min_jerk(n), 20.0) for n in (2000, 20_000)]
+    coarse, fine = (trajcli.retime(motion, limits, "fastest") for motion in motions)
     np.testing.assert_allclose(fine.duration, coarse.duration, rtol=2e-3)
     np.testing.assert_allclose(fine.uniform, coarse.uniform, rtol=1e-3)
 
@@ -366,19 +336,16 @@ def test_corners_are_refused_by_name(timed: bool) -> None:
     rows = polyline(20, 30, 10)
     with pytest.raises(InputError, match="turns at once") as error:
         trajcli.retime(plan(rows, 6.0) if timed else rows, LIMITS, "fastest")
-    assert error.value.faults[0].found == (
-        "2 s, 90°, 5 s, 90°" if timed else "row 20, 90°, row 50, 90°"
-    )
+    said = "2 s, 90°, 5 s, 90°" if timed else "row 20, 90°, row 50, 90°"
+    assert error.value.faults[0].found == said
 
 
 @pytest.mark.parametrize("timed", [False, True])
 def test_corners_that_stop_take_as_long_as_their_lines(timed: bool) -> None:
     rows = polyline(20, 30, 10)
     made = trajcli.retime(plan(rows, 6.0) if timed else rows, LIMITS, "fastest", corners="stop")
-    lines = [
-        motion_of(trajcli.retime(rows[[i, k]], LIMITS))[0] for i, k in ((0, 20), (20, 50), (50, 60))
-    ]
-    np.testing.assert_allclose(motion_of(made), sum(lines), atol=3e-3)
+    lines = [trajcli.retime(rows[[i, k]], LIMITS) for i, k in ((0, 20), (20, 50), (50, 60))]
+    np.testing.assert_allclose(motion_of(made), sum(map(motion_of, lines)), atol=3e-3)
     for corner in rows[[20, 50]]:
         assert np.linalg.norm(made.position[0] - corner, axis=1).min() < 1e-4
     sharp = WAYPOINTS[0]  # each is a corner, with none of the rows beside it smoother
@@ -435,8 +402,6 @@ def test_rows_and_rates_are_those_asked_for() -> None:
     # the rate of the source, where that is higher
     quick = trajcli.retime(plan(min_jerk(401), 0.2), LIMITS, "fastest")
     assert quick.step.tolist() == [1 / 2000]
-    with pytest.raises(InputError, match="few"):
-        trajcli.retime(WAYPOINTS, LIMITS, rows=5)
     assert trajcli.retime(WAYPOINTS, LIMITS, rows=6).shape[1] == 6
 
 
@@ -572,10 +537,8 @@ def test_ends_rest_where_rows_do_and_hardly_moving_dofs_decide_nothing() -> None
     slow, quick = there[:, :1] * 1e-4 + noise / 100, there[:, :1]
     rates = np.gradient(np.hstack([quick, slow]), 0.01, axis=0)
     rates[[0, -1]] = [0, 1e-3]
-    assert fastest.make_course(np.hstack([quick, slow]), times[:101], rates).moving == (
-        False,
-        False,
-    )
+    course = fastest.make_course(np.hstack([quick, slow]), times[:101], rates)
+    assert course.moving == (False, False)
 
 
 @pytest.mark.parametrize("digits", [6, 9, 12])
