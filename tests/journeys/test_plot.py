@@ -26,6 +26,18 @@ def drawn_lines(axis: Any) -> list[Any]:
     return [one for one in axis.get_lines() if one.get_gid()]
 
 
+@pytest.fixture
+def draw(trajcli, figures):
+    """Plots what a line says; returns the one figure."""
+
+    def plot(line: str) -> Any:
+        trajcli.ok(f"plot {line}")
+        assert len(figures) == 1
+        return figures.pop()
+
+    return plot
+
+
 def line(figure: Any, axis: int, gid: str) -> Any:
     (found,) = [one for one in figure.axes[axis].get_lines() if one.get_gid() == gid]
     return found
@@ -64,9 +76,8 @@ def test_a_figure_of_each_kind_is_drawn_without_a_date(trajcli, out, samples, ki
     assert sorted(path.name for path in Path().iterdir()) == [f"a.{kind}", "out.h5"]
 
 
-def test_the_lines_are_the_data(trajcli, out, figures):
-    trajcli.ok("plot out.h5 --episodes 5 --dofs 1,panda_joint4 -o fig.png")
-    (figure,) = figures
+def test_the_lines_are_the_data(out, draw):
+    figure = draw("out.h5 --episodes 5 --dofs 1,panda_joint4 -o fig.png")
     with h5py.File(out) as file:
         time = file["time"][5]
         for axis, name in enumerate(("position", "velocity", "acceleration", "jerk")):
@@ -93,35 +104,30 @@ def test_the_lines_are_the_data(trajcli, out, figures):
         ("--mode bspline --degree 4 --steps 4", {}),
     ],
 )
-def test_what_is_constant_over_steps_is_drawn_in_steps(trajcli, folder, figures, options, held):
+def test_what_is_constant_over_steps_is_drawn_in_steps(trajcli, folder, draw, options, held):
     trajcli.ok(f"integrate actions.npy --start zero --dt 0.1 {options} --dtype float64 -o job.h5")
-    trajcli.ok("plot job.h5 --dofs 1 -o fig.png")
-    (figure,) = figures
+    figure = draw("job.h5 --dofs 1 -o fig.png")
     for axis, name in enumerate(("position", "velocity", "acceleration", "jerk")):
         style = line(figure, axis, f"{name}/1").get_drawstyle()
         assert style == (f"steps-{held[name]}" if name in held else "default")
 
 
-def test_limits_are_bands(trajcli, out, figures):
+def test_limits_are_bands(out, draw):
     speed = read_h5(out)["velocity"][2]
     limit = float(0.8 * np.abs(speed).max())
     upper = np.where(np.abs(speed).max(0) > limit, limit, 9.0).tolist()
     Path("limits.toml").write_text(f"[velocity]\nupper = {upper}")
-    trajcli.ok("plot out.h5 --episodes 2 --limits limits.toml -o fig.png")
-    (figure,) = figures
-    edges = {round(float(one.get_ydata()[0]), 9) for one in figure.axes[1].get_lines()
-             if len(set(one.get_ydata())) == 1 and len(one.get_xdata()) == 2}  # fmt: skip
-    assert {round(limit, 9), round(-limit, 9)} <= edges
+    figure = draw("out.h5 --episodes 2 --limits limits.toml -o fig.png")
+    assert {round(limit, 6), round(-limit, 6)} <= edges(figure, 1)
     low, high = figure.axes[1].get_ylim()
     assert low < min(speed.min(), -limit) < max(speed.max(), limit) < high
     assert figure.axes[1].patches
     assert not figure.axes[0].patches
 
 
-def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, figures, samples):
+def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, draw, samples):
     trajcli.ok(f"integrate {samples}/reach.h5 --mode jerk -o other.h5")
-    trajcli.ok("plot out.h5 other.h5 --episodes 0:3 --dofs 0 -o fig.png")
-    (figure,) = figures
+    figure = draw("out.h5 other.h5 --episodes 0:3 --dofs 0 -o fig.png")
     lines = [one for one in figure.axes[0].get_lines() if one.get_gid() == "position/panda_joint1"]
     assert len(lines) == 6
     assert len({one.get_color() for one in lines}) == 2  # of one dof, by file
@@ -143,9 +149,8 @@ def test_the_time_axis_is_in_seconds_where_dt_is_known(trajcli, folder, figures,
     close(line(figures[0], -1, "actions/0").get_xdata(), expected)
 
 
-def test_a_histogram_counts_the_peaks_of_the_whole_batch(trajcli, out, figures, samples):
-    trajcli.ok(f"plot out.h5 --histogram --limits {samples}/limits.toml -o fig.png")
-    (figure,) = figures
+def test_a_histogram_counts_the_peaks_of_the_whole_batch(out, draw, samples):
+    figure = draw(f"out.h5 --histogram --limits {samples}/limits.toml -o fig.png")
     with h5py.File(out) as file:
         for axis, name in enumerate(("position", "velocity", "acceleration", "jerk")):
             ends = np.abs(file[name][...]).max(1)
@@ -170,13 +175,12 @@ def test_a_histogram_counts_the_peaks_of_the_whole_batch(trajcli, out, figures, 
             assert not panel.texts
 
 
-def test_the_peaks_of_long_trajectories_are_kept(trajcli, folder, figures):
+def test_the_peaks_of_long_trajectories_are_kept(folder, draw):
     values = np.zeros((1, 50_000, 2))
     values[0, 33_333, 1] = 5.0
     values[0, 12_345, 0] = -3.0
     write_h5("in.h5", {"@dt": 0.01}, velocity=values)
-    trajcli.ok("plot in.h5 -o fig.svg")
-    (figure,) = figures
+    figure = draw("in.h5 -o fig.svg")
     shown = drawn_lines(figure.axes[0])
     assert [(one.get_ydata().min(), one.get_ydata().max()) for one in shown] == [(-3, 0), (0, 5)]
     assert all(len(one.get_xdata()) <= 4100 for one in shown)
@@ -237,11 +241,10 @@ def test_sizes_and_labels_that_do_not_fit_are_refused(trajcli, out, option):
 
 
 def test_components_of_a_quaternion_and_of_its_rates_have_colours_of_their_own(
-    trajcli, folder, samples, figures
+    trajcli, folder, samples, draw
 ):
     trajcli.ok(f"differentiate {samples}/camera.h5:orientation_xyzw -o out.h5")
-    trajcli.ok("plot out.h5 -o fig.svg")
-    (figure,) = figures
+    figure = draw("out.h5 -o fig.svg")
     (legend,) = figure.legends
     colours = {x.get_label(): (x.get_color(), x.get_linestyle()) for x in legend.get_lines()}
     assert list(colours) == ["qw", "qx", "qy", "qz", "q", "x", "y", "z"]
@@ -269,14 +272,8 @@ STAMPS = 1.7e9 + 0.02 * np.arange(120)
 
 @pytest.mark.parametrize(
     ("count", "size"),
-    [
-        (1, ""),
-        (7, "--size 3.5x2.6in"),
-        (14, "--size 2x2in"),
-        (30, ""),
-        (30, "--size 3.5x2.6in"),
-        (30, "--size 2x2in"),
-    ],
+    [(1, ""), (7, "--size 3.5x2.6in"), (14, "--size 2x2in")]
+    + [(30, size) for size in ("", "--size 3.5x2.6in", "--size 2x2in")],
 )
 def test_a_legend_lies_within_the_figure_and_above_its_panels(
     trajcli, folder, figures, count, size
@@ -322,15 +319,14 @@ def test_a_long_title_and_label_are_broken_into_lines(trajcli, out, figures):
     ],
 )
 def test_states_and_commands_of_one_joint_share_a_panel_and_a_colour(
-    trajcli, folder, figures, state, command, sources
+    folder, draw, state, command, sources
 ):
     names = ["0", "1", "2"] if "_q" in state else ["hip", "knee", "elbow"]
     of = {state: motions(3), command: motions(3, 0.1)}
     forms = sorted(of, key=lambda form: form == state)  # commands come first in the file
     columns = {form.format(name): of[form][:, k] for form in forms for k, name in enumerate(names)}
     table("log.csv", {"timestamp": STAMPS, **columns})
-    trajcli.ok(f"plot {sources} -o fig.png")
-    (figure,) = figures
+    figure = draw(f"{sources} -o fig.png")
     (axis,) = figure.axes
     lines = drawn_lines(axis)
     assert len({one.get_color() for one in lines}) == 3
@@ -361,19 +357,16 @@ def test_a_dof_whose_name_is_that_of_no_other_is_not_dashed(trajcli, folder, fig
 def test_a_gripper_of_two_values_has_a_small_panel(trajcli, folder, figures):
     ticks, rows = np.random.default_rng(3).random(120) < 0.5, np.arange(120)
     closed = np.where(rows // 30 % 2, 0.04, 0.0)
-    moving = np.interp(
-        rows, [0, 29, 35, 59, 65, 89, 95, 119], np.array([0, 0, 1, 1, 0, 0, 1, 1]) * 0.04
-    )
+    at = [0, 29, 35, 59, 65, 89, 95, 119]
+    moving = 0.04 * np.interp(rows, at, [0, 0, 1, 1, 0, 0, 1, 1])
     for name, gripper in (("measured.csv", moving), ("commanded.csv", closed)):
         joints = {f"position/{k}": values for k, values in zip("ab", motions(2).T, strict=True)}
         # a joint at rest between two steps of its encoder is no gripper
         joints["position/resting"] = 0.1 + 1e-5 * ticks
         table(name, {"time": STAMPS, **joints, "position/gripper": gripper})
-    Path("limits.toml").write_text(
-        'joint_names = ["a", "b", "resting", "gripper"]\n'
-        "[position]\nlower = [-2, -2, -2, -0.01]\nupper = [2, 2, 2, 0.05]\n"
-    )
-    trajcli.ok("plot commanded.csv measured.csv --limits limits.toml -o fig.png")
+    names = 'joint_names = ["a", "b", "resting", "gripper"]'
+    text = f"{names}\n[position]\nlower = [-2, -2, -2, -0.01]\nupper = [2, 2, 2, 0.05]\n"
+    trajcli.ok(f"plot commanded.csv measured.csv {limits_file(text)} -o fig.png")
     trajcli.ok("plot measured.csv -o fig.svg")
     trajcli.ok("plot commanded.csv --dofs gripper -o fig.pdf")
     both, continuous, alone = figures
@@ -427,9 +420,8 @@ def test_limits_that_an_output_keeps_are_drawn_unless_others_are_given(trajcli, 
     assert [edges(given, k) for k in range(4)] == [set(), {3.0, -3.0}, set(), set()]
     trajcli.ok("plot out.h5 --histogram -o peaks.png")
     marks = [one for one in figures[-1].axes[1].get_lines() if one.get_gid() == "limit"]
-    assert {round(abs(one.get_xdata()[0]), 9) for one in marks} == {
-        round(float(abs(x)), 9) for x in np.concatenate([upper[0], lower[0]])
-    }
+    known = {round(float(abs(x)), 9) for x in np.concatenate([upper[0], lower[0]])}
+    assert {round(abs(one.get_xdata()[0]), 9) for one in marks} == known
 
 
 def test_limits_of_each_group_of_an_output_are_drawn(trajcli, folder, figures):
@@ -456,16 +448,13 @@ def limits_file(text: str) -> str:
 
 
 @pytest.mark.parametrize("rows", [200, 9000])
-def test_what_is_at_its_limit_is_heavier_and_its_share_is_in_the_legend(
-    trajcli, folder, figures, rows
-):
+def test_what_is_at_its_limit_is_heavier_and_its_share_is_in_the_legend(folder, draw, rows):
     at = np.linspace(0.0, 12.0, rows)[:, None]
     velocity = np.sin(at * [1.0, 1.3]) * [1.0, 0.5]
     position = 3.0 * np.sin(at * [0.5, 0.2])
     write_h5("in.h5", {"@dt": 0.01}, position=position, velocity=velocity)
     text = "[velocity]\nupper = [0.9, 0.6]\nlower = [-1.5, -0.45]\n[position]\nupper = [2.0, 2.0]"
-    trajcli.ok(f"plot in.h5 {limits_file(text)} -o fig.png")
-    (figure,) = figures
+    figure = draw(f"in.h5 {limits_file(text)} -o fig.png")
     binds = (velocity >= 0.98 * np.array([0.9, 0.6])) | (velocity <= -0.98 * np.array([1.5, 0.45]))
     for dof in range(2):
         heavy, thin = (line(figure, 1, f"{gid}/{dof}") for gid in ("at its limit", "velocity"))
