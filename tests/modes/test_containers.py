@@ -86,17 +86,15 @@ def test_a_wrong_index_is_an_index_error(convert: Any, index: Any) -> None:
 
 def test_several_lists_are_independent_of_each_other() -> None:
     whole = made()
-    np.testing.assert_array_equal(
-        whole[[0, 2], [1, 2, 3]].position, whole.position[np.ix_([0, 2], [1, 2, 3], [0, 1])]
-    )
+    same = np.ix_([0, 2], [1, 2, 3], [0, 1])
+    np.testing.assert_array_equal(whole[[0, 2], [1, 2, 3]].position, whole.position[same])
 
 
 def test_the_mode_stays_with_rows_that_its_curve_joins() -> None:
     whole, at = made(), np.array([0.11, 0.137])
     part = whole[:, 4:9]
-    np.testing.assert_array_equal(
-        trajcli.sample(part, at).position, trajcli.sample(whole, at).position
-    )
+    same, want = (trajcli.sample(x, at).position for x in (part, whole))
+    np.testing.assert_array_equal(same, want)
     assert (whole[1:, 2:].mode, whole[[3, 1], 5].mode) == ("jerk", "jerk")
     for rows in (np.s_[::2], [1, 3], [3, 2]):
         assert (whole[:, rows].mode, whole[:, rows].options) == ("", {})
@@ -108,9 +106,8 @@ def test_options_of_each_trajectory_and_dof_follow_the_index() -> None:
     np.testing.assert_array_equal(whole[[2, 0]].options["bandlimit"], bandlimit[[2, 0]])
     np.testing.assert_array_equal(whole[..., 1].options["bandlimit"], bandlimit[:, 1:])
     at = np.array([0.13])
-    np.testing.assert_array_equal(
-        trajcli.sample(whole[1, :, 1], at).jerk, trajcli.sample(whole, at).jerk[1:2, :, 1:]
-    )
+    want = trajcli.sample(whole, at).jerk[1:2, :, 1:]
+    np.testing.assert_array_equal(trajcli.sample(whole[1, :, 1], at).jerk, want)
 
 
 @BOTH
@@ -248,17 +245,12 @@ def test_concatenation_of_different_modes_has_no_mode_and_joined_tables() -> Non
     short, long = smoothed(30), smoothed(40)
     both = trajcli.concatenate([short, long])
     for name in ("bandlimit", "residual"):
-        np.testing.assert_array_equal(
-            both.options[name], np.concatenate([short.options[name], long.options[name]])
-        )
+        want = np.concatenate([short.options[name], long.options[name]])
+        np.testing.assert_array_equal(both.options[name], want)
     for other in (made(scheme="foh"), replace(made(), options={}), replace(made(), mode="clique")):
         joined = trajcli.concatenate([made(), other])
         assert (joined.mode, joined.options) == ("", {})
     assert isinstance(trajcli.concatenate([made(), made(torch.from_numpy)]).jerk, torch.Tensor)
-
-
-def without_jerk(whole: Trajectory) -> Trajectory:
-    return replace(whole, jerk=None)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +261,7 @@ def without_jerk(whole: Trajectory) -> Trajectory:
         ([made()], "rows", trajcli.UsageError),
         ([made(), made()[..., :1]], "batch", trajcli.InputError),
         ([made(), made()[0]], "time", trajcli.InputError),
-        ([made(), without_jerk(made())], "batch", trajcli.InputError),
+        ([made(), replace(made(), jerk=None)], "batch", trajcli.InputError),
         ([replace(made(), lengths=np.full(5, 3))] * 2, "time", trajcli.InputError),
         ([made(), made()], "time", trajcli.InputError),  # which starts elsewhere
     ],
