@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -204,9 +203,7 @@ def test_corners_are_named_stopped_at_or_cut(trajcli, with_samples):
     line = np.linspace(0, 1, 5)[:, None]
     legs = [HOME + REACH * line, HOME + REACH + np.roll(REACH, 3) * line[1:]]
     table("path.csv", np.concatenate(legs))
-    refused = trajcli.refuses(f"retime path.csv {LIMITS} -o out.h5")
-    assert "row 4, " in refused.err
-    assert "--corners stop" in refused.err
+    trajcli.refuses(f"retime path.csv {LIMITS} -o out.h5", "row 4, ", "--corners stop")
     stopped = trajcli.ok(f"retime path.csv {LIMITS} --corners stop -o out.h5")
     assert "rest at corners: row 4" in stopped.err
     (motion,) = trajectories("out.h5")
@@ -227,10 +224,10 @@ def test_a_margin_and_a_duration_hold_for_both_methods(trajcli, plans):
         trajcli.ok(f"{line} --margin 0.5 --duration 9")
         (motion,) = trajectories("out.h5")
         assert motion["time"][-1] == pytest.approx(9.0, abs=1e-12)
-        refused = trajcli.refuses(f"{line} --margin 0.5 --duration 0.1").err
-        assert "limits forbid this duration" in refused
+        line += " --margin 0.5"
+        refused = trajcli.refuses(f"{line} --duration 0.1", "limits forbid this duration").err
         hint = refused.split("try:")[1].split()
-        trajcli.ok(f"{line} --margin 0.5 {' '.join(hint)}")
+        trajcli.ok(f"{line} {' '.join(hint)}")
         assert least["method"] == method
 
 
@@ -238,17 +235,15 @@ def test_options_of_the_other_method_are_refused(trajcli, plans):
     uniform = ("--to 100", "--rows 9 --corners stop")
     fastest = ("--slower-only", "--to 9 --rows 9", "--corners halt", "--corners -0.1")
     for method, options in [("uniform", x) for x in uniform] + [("fastest", x) for x in fastest]:
-        error = trajcli.refuses(
-            f"retime {plans} {LIMITS} --method {method} {options} -o out.h5"
-        ).err
-        assert options.split()[0] in error
+        line = f"retime {plans} {LIMITS} --method {method} {options} -o out.h5"
+        trajcli.refuses(line, options.split()[0])
     np.save("path.npy", WAYPOINTS)
-    error = trajcli.refuses(f"retime path.npy {NAMES} {LIMITS} --method uniform -o out.h5").err
-    assert "--method fastest" in error
+    line = f"retime path.npy {NAMES} {LIMITS} --method uniform -o out.h5"
+    trajcli.refuses(line, "--method fastest")
     np.save("joint_vel.npy", WAYPOINTS)  # velocities are no path, and commands are none
-    assert "integrate" in trajcli.refuses(f"retime joint_vel.npy {NAMES} {FAST} -o out.h5").err
+    trajcli.refuses(f"retime joint_vel.npy {NAMES} {FAST} -o out.h5", "integrate")
     np.savez("commands.npz", actions=WAYPOINTS / 3)
-    assert "no recorded positions" in trajcli.refuses(f"retime commands.npz {FAST} -o out.h5").err
+    trajcli.refuses(f"retime commands.npz {FAST} -o out.h5", "no recorded positions")
 
 
 def test_actions_with_units_of_a_rate_are_for_integrate(trajcli, with_samples):
@@ -288,19 +283,17 @@ def test_limits_that_bound_nothing_are_pointed_out(trajcli, with_samples):
     for text, said in ((speed, "no limits of acceleration and jerk"), (more, "no limits of jerk")):
         Path("some.toml").write_text(text)
         assert said in trajcli.ok("retime path.npy --limits some.toml --overwrite -o out.h5").err
+    np.savez("plan.npz", position=WAYPOINTS, velocity=0 * WAYPOINTS, dt=0.1)
     wrong = {
         "[position]\nupper = 9.0": "no limits",
         "[velocity]\nupper = 2.0\nlower = 1.0": "a limit that no pace can keep",
     }
     for text, said in wrong.items():
         Path("some.toml").write_text(text)
-        for method in ("fastest", "uniform"):
-            np.savez("plan.npz", position=WAYPOINTS, velocity=0 * WAYPOINTS, dt=0.1)
-            source = "path.npy" if method == "fastest" else "plan.npz --method uniform"
+        for source in ("path.npy", "plan.npz --method uniform"):
             line = f"retime {source} --limits some.toml --overwrite -o out.h5"
-            error = trajcli.refuses(line).err
-            assert said in error
-            assert said == "no limits" or "some.toml: velocity lower" in error
+            where = "some.toml: velocity lower" if "lower" in text else ""
+            trajcli.refuses(line, said, where)
 
 
 def test_a_robot_description_limits_speed_alone_which_then_binds_always(trajcli, with_samples):
@@ -339,9 +332,8 @@ def test_verbose_lists_every_timing(trajcli, with_samples):
         assert f"{after:.2f} s (uniform scaling: {uniform:.2f} s), {STATED[k > 0]}" in about
         shares = np.array([result["shares"][x][k] for x in QUANTITIES[1:]])
         binding = sorted(shares[shares >= 0.005], reverse=True)[:2]
-        assert [x.split()[-1] for x in about.split(" %")[:-1]] == [
-            f"{100 * x:.0f}" for x in binding
-        ]
+        said = [x.split()[-1] for x in about.split(" %")[:-1]]
+        assert said == [f"{100 * x:.0f}" for x in binding]
     # of all together: the sum, and the mean shares
     assert f"{sum(result['durations']['after']):.2f} s (uniform" in listed[1]
 
@@ -355,10 +347,8 @@ def test_what_cannot_be_timed_is_left_out(trajcli, with_samples):
     error = trajcli.refuses(line).document["error"]["faults"]
     assert [fault["where"] for fault in error] == ["paths.npy, trajectory 1, step 2, dof 3"]
     result = trajcli(f"{line} --skip-bad", code=1).document
-    assert [x["name"].split(", ")[1] for x in result["left_out"]] == [
-        "trajectory 1",
-        "trajectory 3",
-    ]
+    left = [x["name"].split(", ")[1] for x in result["left_out"]]
+    assert left == ["trajectory 1", "trajectory 3"]
     assert result["trajectory"] == ["paths/trajectory_0", "paths/trajectory_2"]
     assert len([*trajectories("out.h5")]) == 2
 
@@ -380,9 +370,8 @@ def test_shards_of_retime_merge_to_the_same_bytes(trajcli, plans, how):
 def test_the_names_of_groups_are_kept(trajcli, with_samples):
     """A set of demonstrations, whose commands are no path, and whose recorded joints are."""
     with h5py.File("set.hdf5", "w") as file:
-        file.create_group("data").attrs["env_args"] = json.dumps(
-            {"env_kwargs": {"control_freq": 20}}
-        )
+        text = '{"env_kwargs": {"control_freq": 20}}'
+        file.create_group("data").attrs["env_args"] = text
         for k in range(3):
             demo, count = file.create_group(f"data/demo_{k}"), 30 + 10 * k
             demo.attrs["num_samples"] = count
