@@ -84,14 +84,6 @@ def test_columns_come_in_the_order_and_as_often_as_they_are_named(trajcli, plan)
     trajcli.refuses("export plan.h5 -o x.csv --columns position/knee", "position/turn")
 
 
-def test_several_trajectories_keep_their_names(trajcli, samples, folder):
-    trajcli.ok(f"export {samples}/reach.h5:reference -o out.csv --columns velocity,time")
-    head, *rows = cells(Path("out.csv").read_text())
-    assert head[0] == "trajectory"
-    assert head[-1] == "t (s)"
-    assert len({row[0] for row in rows}) == 64
-
-
 def test_decimals_never_make_two_rows_one_moment(trajcli, plan):
     line = "export plan.h5 -o x.csv --decimals 2"
     trajcli.refuses(line, "--decimals 2: times of rows become equal")
@@ -141,9 +133,8 @@ def test_stdout_holds_the_csv_and_nothing_else(trajcli, plan):
 def test_a_reader_that_has_read_enough_ends_the_export_in_peace(folder):
     np.savez("in.npz", position=RANDOM.standard_normal((100_000, 3)), dt=0.01)
     words = [sys.executable, "-m", "trajcli", "export", "in.npz", "-o", "-"]
-    with subprocess.Popen(
-        words, stdout=-1, stderr=-1, text=True, env={"PYTHONPATH": str(ROOT)}
-    ) as run:
+    env = {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(words, stdout=-1, stderr=-1, text=True, env=env) as run:
         assert run.stdout.readline() == "t (s),position/0,position/1,position/2\n"
         run.stdout.close()
         assert "error" not in run.stderr.read()
@@ -246,13 +237,7 @@ def by_hand(positions: np.ndarray, kind: str) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("kind", "form"),
-    [
-        ("delta", "h5"),
-        ("relative", "h5"),
-        ("delta", "npz"),
-        ("relative", "csv"),
-        ("delta", "parquet"),
-    ],
+    [*[("delta", x) for x in ("h5", "npz", "parquet")], ("relative", "h5"), ("relative", "csv")],
 )
 def test_actions_lead_back_to_the_positions(trajcli, folder, kind, form):
     positions = RANDOM.standard_normal((3, 9, 3)).cumsum(1)
@@ -372,9 +357,7 @@ def test_orientations_that_trajcli_wrote_become_turns_of_named_components(trajcl
 
 
 @pytest.mark.parametrize(("kind", "version"), [("delta", 2), ("relative", 3)])
-def test_frames_of_a_lerobot_set_have_the_action_that_leads_to_the_next(
-    trajcli, folder, kind, version
-):
+def test_frames_of_lerobot_have_the_action_to_the_next(trajcli, folder, kind, version):
     data_set(version)
     line = f"export set:observation.state --actions-as {kind} --absolute 6 --lerobot set -o out"
     assert "its action stays there" in trajcli.ok(line).err
@@ -413,11 +396,9 @@ def test_actions_are_made_of_positions_alone(trajcli, folder, samples):
 def test_exported_actions_are_not_integrated_as_something_else(trajcli, folder):
     np.savez("in.npz", position=RANDOM.standard_normal((2, 6, 3)), dt=0.1)
     trajcli.ok("export in.npz --actions-as relative --absolute 2 -o out.h5")
-    trajcli.refuses(
-        "integrate out.h5 -o x.h5",
-        "actions of another kind than the file states",
-        "--actions relative --absolute 2 --mode clique",
-    )
+    said = "actions of another kind than the file states"
+    hint = "--actions relative --absolute 2 --mode clique"
+    trajcli.refuses("integrate out.h5 -o x.h5", said, hint)
     trajcli.refuses("integrate out.h5 --mode clique --actions relative -o x.h5", "--absolute 2")
     trajcli.ok("integrate out.h5 --mode clique --actions relative --absolute 2 -o back.h5")
     close(read_h5("back.h5")["position"], np.load("in.npz")["position"], atol=1e-14)
