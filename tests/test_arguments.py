@@ -296,22 +296,15 @@ def test_any_kind_of_argument_gives_float64_numbers_or_an_error(
     trajcli.resample, trajcli.operator, rotations.differentiate, rotations.integrate,
     rotations.resample, matrices.hold_matrix])  # fmt: skip
 def test_an_option_of_any_kind_is_taken_or_refused_in_words(function: Call) -> None:
-    arguments: dict[str, Any] = {
-        "dt": 0.5,
-        "n": 4,
-        "factor": 2,
-        "horizon": 4,
-        "knots": 5,
-        "rate": 3.0,
-    }
-    arguments |= {"actions": ROWS, "positions": ROWS, "rows": ROWS, "quaternions": TURNS}
+    arguments: dict[str, Any] = {"dt": 0.5, "n": 4, "factor": 2, "horizon": 4, "knots": 5}
+    arguments |= {"rate": 3.0, "actions": ROWS, "positions": ROWS, "rows": ROWS}
+    arguments |= {"quaternions": TURNS}
     if function is trajcli.integrate:
         arguments |= {"start": "zero"}
     if function is rotations.integrate:
         arguments |= {"actions": RATES, "start": TURNS[:, 0]}
-    names = [
-        p.name for p in inspect.signature(function).parameters.values() if p.kind != p.VAR_KEYWORD
-    ]
+    parameters = inspect.signature(function).parameters.values()
+    names = [p.name for p in parameters if p.kind != p.VAR_KEYWORD]
     known = {name: arguments[name] for name in names if name in arguments}
     for name in set(names) - {"actions", "positions", "allow_nonfinite"}:
         for value in ("x", ["x"], 2.5, -1, [1], {}, 1j, np.int64(3), np.array(["x"]), None,
@@ -343,18 +336,12 @@ def test_steps_are_summed_in_every_function() -> None:
         want = trajcli.differentiate(ROWS, times=STAMPS, method="central")
         got = trajcli.differentiate(ROWS, dt=dt, method="central")
         np.testing.assert_allclose(got.jerk, want.jerk, 1e-12, 1e-12)
-        for of_dt, of_times in (
-            (trajcli.fit(ROWS, dt, knots=5), trajcli.fit(ROWS, times=STAMPS, knots=5)),
-            (
-                trajcli.resample(ROWS, dt=dt, rate=3.0),
-                trajcli.resample(ROWS, times=STAMPS, rate=3.0),
-            ),
-            (
-                rotations.resample(TURNS, dt=dt, at=NEW),
-                rotations.resample(TURNS, times=STAMPS, at=NEW),
-            ),
+        for call in (
+            given(trajcli.fit, positions=ROWS, knots=5),
+            given(trajcli.resample, rows=ROWS, rate=3.0),
+            given(rotations.resample, quaternions=TURNS, at=NEW),
         ):
-            for x, y in zip(arrays(of_dt), arrays(of_times), strict=True):
+            for x, y in zip(arrays(call(dt=dt)), arrays(call(times=STAMPS)), strict=True):
                 np.testing.assert_allclose(x, y, 1e-12, 1e-12)
     of_each = np.array([[0.5], [0.25]])
     both, second = trajcli.fit(ROWS, of_each, knots=5), trajcli.fit(ROWS[1], 0.25, knots=5)
@@ -378,9 +365,8 @@ def test_whole_stamps_are_subtracted_before_they_are_rounded(library: Call) -> N
     since = 1_700_000_000_000_000_001
     stamps = since + np.arange(12) * 101
     for make in (np.int64, np.uint64)[: 1 if library is torch.tensor else 2]:
-        rows = trajcli.resample(
-            library(ROWS), "linear", times=library(stamps.astype(make)), at=library([50.5, 101.0])
-        ).position
+        times, at = library(stamps.astype(make)), library([50.5, 101.0])
+        rows = trajcli.resample(library(ROWS), "linear", times=times, at=at).position
         np.testing.assert_allclose(rows[:, 0], ROWS[:, :2].mean(1), 1e-15)
         np.testing.assert_array_equal(rows[:, 1], ROWS[:, 1])
     fits = [trajcli.fit(library(ROWS), times=library(x), knots=5) for x in (stamps, stamps - since)]
@@ -469,10 +455,9 @@ def test_smooth_takes_steps_as_tensors_within_transforms(steps: dict[str, Any]) 
     rows = rows.detach()
     torch.testing.assert_close(torch.func.grad(cost)(rows), want, **near)
     torch.testing.assert_close(torch.func.vmap(torch.func.grad(cost))(rows), want, **near)
+    mapped = torch.func.vmap(lambda dt: trajcli.differentiate(rows, dt=dt, bandlimit=0.1).jerk)
     with pytest.raises(UsageError, match="cannot be read"):
-        torch.func.vmap(lambda dt: trajcli.differentiate(rows, dt=dt, bandlimit=0.1).jerk)(
-            torch.tensor([0.5, 0.25])
-        )
+        mapped(torch.tensor([0.5, 0.25]))
 
 
 def test_what_the_package_lists_is_there() -> None:
@@ -501,10 +486,8 @@ def test_the_environment_counts_at_each_call(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delenv("TRAJCLI_THREADS", raising=False)
         monkeypatch.delenv("TRAJCLI_BACKEND", raising=False)
         want = trajcli.integrate(actions, start, 0.25).position
-        for name, value in (
-            *(("THREADS", "many"), ("THREADS", "0"), ("LEVEL", "2"), ("LEVEL", "v3")),
-            ("BACKEND", "fortran"),
-        ):
+        wrong = [("THREADS", "many"), ("THREADS", "0"), ("LEVEL", "2"), ("LEVEL", "v3")]
+        for name, value in (*wrong, ("BACKEND", "fortran")):
             monkeypatch.setenv(f"TRAJCLI_{name}", value)
             with pytest.raises(UsageError, match=value):
                 trajcli.integrate(actions, start, 0.25)

@@ -152,9 +152,8 @@ def test_every_derivative_that_is_written_integrates_to_the_one_below(method):
         middle, half = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2
         own = Trajectory(*(x[b : b + 1] for x in plan), knots)
         ends = list(resample(own, method, at=edges, **hold))
-        inside = list(
-            resample(own, method, at=(middle[:, None] + half[:, None] * nodes).ravel(), **hold)
-        )
+        at = (middle[:, None] + half[:, None] * nodes).ravel()
+        inside = list(resample(own, method, at=at, **hold))
         count = sum(x is not None for x in ends)
         assert count >= 2
         for m in range(count - 1):
@@ -176,10 +175,8 @@ def test_the_plan_of_a_mode_is_exact_without_a_method():
     np.testing.assert_array_equal(fine.time, np.arange(35) / 37)
     at = [*fine.time[:-1], held.time[-1]]
     np.testing.assert_array_equal(fine.acceleration, sample(held, at).acceleration)
-    assert (
-        resample(integrate(ROWS, "zero", 0.1, "acceleration", scheme="foh"), rate=9).jerk
-        is not None
-    )
+    plan = integrate(ROWS, "zero", 0.1, "acceleration", scheme="foh")
+    assert resample(plan, rate=9).jerk is not None
 
 
 def test_a_million_rows_do_not_drift():
@@ -204,12 +201,8 @@ def test_the_type_is_kept_and_integers_become_float64():
     for given, kept in (("f4", "f4"), ("f8", "f8"), ("f2", "f4"), ("i4", "f8"), (">f4", "f4")):
         fine = resample(ROWS.astype(given), "linear", rate=20.0, dt=0.1)
         assert fine.position.dtype == fine.velocity.dtype == np.dtype(kept)
-    kinds = {
-        torch.float16: torch.float32,
-        torch.bfloat16: torch.float32,
-        torch.int32: torch.float64,
-    }
-    for kind, kept in kinds.items():
+    kinds = (torch.float16, torch.bfloat16, torch.int32)
+    for kind, kept in zip(kinds, (torch.float32, torch.float32, torch.float64), strict=True):
         assert resample(torch.ones(4, 2).to(kind), rate=20.0, dt=0.1).position.dtype == kept
 
 
@@ -218,9 +211,8 @@ def test_one_row_stays_one_row(method):
     plan = Trajectory(*(x[:, :1] for x in trajectory()), np.zeros(1))
     fine = resample(plan, method, rate=100.0)
     np.testing.assert_array_equal(fine.position, plan.position)
-    np.testing.assert_array_equal(
-        resample(ROWS[:, :1], "cubic", rate=9.0, dt=1).position, ROWS[:, :1]
-    )
+    fine = resample(ROWS[:, :1], "cubic", rate=9.0, dt=1)
+    np.testing.assert_array_equal(fine.position, ROWS[:, :1])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -309,9 +301,8 @@ def test_the_lowest_quantity_of_a_trajectory_without_positions_is_the_curve():
         np.testing.assert_array_equal(found, wanted)
     gap = Trajectory(full.position, None, full.velocity, None, full.time)
     spline = resample(gap, "cubic", at=at)
-    np.testing.assert_array_equal(
-        spline.jerk, resample(full.position, "cubic", at=at, times=full.time).jerk
-    )
+    peer = resample(full.position, "cubic", at=at, times=full.time)
+    np.testing.assert_array_equal(spline.jerk, peer.jerk)
 
 
 def rest_to_rest(duration: float = 1.0937, step: float = 0.05) -> Trajectory:
