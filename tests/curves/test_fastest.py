@@ -228,10 +228,8 @@ def test_moving_ends_keep_their_velocity_and_acceleration(options: Any) -> None:
     cut = fastest.make_course(CURVE, np.linspace(0, 5, 101), RATES, BENDS, 0.05)
     assert cut.moving == (False, False)
     assert ["corners are cut" in remark.kind for remark in cut.remarks] == [True]
-    assert [remark.text for remark in course.remarks] == [
-        "the start, where it moves at 0.3/s",
-        "the end, where it moves at 0.246/s",
-    ]
+    said = [f"the {end}, where it moves at {v}/s" for end, v in (("start", 0.3), ("end", 0.246))]
+    assert [remark.text for remark in course.remarks] == said
     with pytest.raises(InputError, match=r"curve through its rows .* own pace") as error:
         trajcli.retime(plan(CURVE, 0.5, RATES * 10, BENDS * 100), LIMITS, "fastest")
     assert "uniform" in error.value.faults[0].hint
