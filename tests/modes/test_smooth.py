@@ -95,9 +95,7 @@ def spline(z: Any, steps: Any, weights: Any, cutoff: float, m: int) -> list[np.n
 @pytest.mark.parametrize("order", [3, 4])
 @pytest.mark.parametrize("jitter", [0.0, 0.2], ids=["even", "uneven"])
 @pytest.mark.parametrize("cutoff", [0.01, 1.0, 300.0])
-def test_solution_is_that_of_the_normal_equations_in_seventy_digits(
-    order: int, jitter: float, cutoff: float
-) -> None:
+def test_solution_is_that_in_seventy_digits(order: int, jitter: float, cutoff: float) -> None:
     steps = 1e-3 * (1 + RNG.uniform(-jitter, jitter, 149))
     z = np.sin(np.arange(150) / 40) + RNG.normal(0, 1e-3, 150) + 3.0
     weights = np.where(np.arange(150) % 50 < 5, 0.0, 1.0)
