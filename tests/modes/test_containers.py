@@ -59,9 +59,7 @@ INDICES: list[tuple[Any, Any]] = [  # an index, and how NumPy picks the same
 @BOTH
 @pytest.mark.parametrize("dt", [0.02, STEPS])
 @pytest.mark.parametrize(("index", "same"), INDICES)
-def test_an_index_picks_trajectories_rows_and_dofs_as_numpy_does(
-    convert: Any, dt: Any, index: Any, same: Any
-) -> None:
+def test_an_index_picks_as_numpy_does(convert: Any, dt: Any, index: Any, same: Any) -> None:
     whole = made(convert, dt)
     part = whole[index]
     for x, y in zip(part, whole, strict=True):
@@ -190,9 +188,7 @@ def test_a_state_with_an_unknown_part_is_refused() -> None:
     ("mode", "options"),
     [("acceleration", {"scheme": "zoh"}), ("jerk", {"scheme": "foh"}), ("velocity", {})],
 )
-def test_plans_that_go_on_from_states_are_one_plan(
-    convert: Any, mode: str, options: dict[str, Any]
-) -> None:
+def test_plans_from_states_are_one_plan(convert: Any, mode: str, options: Any) -> None:
     want = trajcli.integrate(convert(ACTIONS), "zero", 0.02, mode, **options)
     pieces, state = [], State(convert(np.zeros((5, 2))))
     for begin in (0, 3, 6, 9):
