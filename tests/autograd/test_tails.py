@@ -68,7 +68,7 @@ def test_a_pace_set_by_one_row_has_only_its_gradient() -> None:
     assert gradient[..., 0].tolist() == [[0.0, -0.5], [0.25, 0.0]]
 
 
-def test_a_pace_that_no_limit_decides_has_no_gradient_and_no_nan() -> None:
+def test_a_pace_without_a_deciding_limit_has_no_gradient() -> None:
     velocity = torch.zeros(2, 3, 1, dtype=torch.float64)
     velocity[1] = 0.5
     rows = Trajectory(None, velocity.requires_grad_(), None, None, torch.arange(3.0))

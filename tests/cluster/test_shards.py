@@ -203,7 +203,7 @@ def test_a_copy_with_another_time_is_refused_with_a_hint():
         run_shards(request, 2, [0])
 
 
-def test_a_part_without_bad_trajectories_fits_runs_with_and_without_skip_bad(trajcli):
+def test_a_sound_part_fits_runs_with_or_without_skip_bad(trajcli):
     """Of nine demonstrations, the first third has a bad one, the last, too, the second none."""
     request = bad_demonstrations(skip_bad=True)
     run(request)

@@ -169,7 +169,7 @@ def test_float32_is_rounded_once() -> None:
 
 
 @pytest.mark.parametrize("degree", [3, 4, 5])
-def test_float32_rows_of_a_b_spline_agree_with_scipy_over_short_steps(degree: int) -> None:
+def test_float32_splines_agree_with_scipy_over_short_steps(degree: int) -> None:
     spacing, offset = 5e-3, 3.0 + 1e-4 * np.arange(12).reshape(12, 1) ** 2
     made = trajcli.integrate(
         offset.astype("f4"), State(offset[0]), spacing / 5, "bspline", degree=degree, steps=5

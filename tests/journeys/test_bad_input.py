@@ -71,7 +71,7 @@ def test_arrays_of_the_wrong_kind_are_refused_by_name(trajcli, folder, values, l
     trajcli.refuses(f"integrate {line} --dt 1 -o out.h5", "bad.npy", *parts)
 
 
-def test_a_bad_step_deep_in_a_large_table_is_found_and_leaves_nothing(trajcli, folder):
+def test_a_bad_step_deep_in_a_large_table_leaves_nothing(trajcli, folder):
     steps = np.full((120_000, 10), 0.1)
     steps[119_000, 4] = 0.0
     np.save("steps.npy", steps)
@@ -113,9 +113,7 @@ def test_pickled_data_is_never_loaded(trajcli, folder, name):
     assert not Path("owned").exists()
 
 
-def test_a_disk_that_is_full_when_kernels_write_is_exit_2_and_leaves_the_old_output(
-    trajcli, folder, monkeypatch
-):
+def test_a_full_disk_leaves_the_old_output(trajcli, folder, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -217,7 +215,7 @@ def test_a_stored_start_index_belongs_to_the_states_stored_with_it(trajcli, fold
     trajcli.refuses("integrate a.h5 b.h5 -o two.h5", "an index of states in some of several")
 
 
-def test_places_are_those_of_the_file_in_every_block_and_after_dropped_rows(trajcli, folder):
+def test_faults_name_rows_of_the_file_in_every_block(trajcli, folder):
     start = np.zeros((6000, 1))
     start[5000] = np.nan
     np.save("start.npy", start)

@@ -62,7 +62,7 @@ def test_a_batch_of_failures_is_one_line_and_v_lists_them(trajcli, out):
     assert [where.split(",")[0] for where in listed] == [f"trajectory {n}" for n in range(64)]
 
 
-def test_nan_the_start_row_and_time_each_have_a_check_of_their_own(trajcli, out):
+def test_nan_start_row_and_time_have_separate_checks(trajcli, out):
     with h5py.File(out, "r+") as file:
         file["jerk"][2, 60, 6] = np.nan
         file["position"][5, 0, 1] += 1e-9
@@ -78,7 +78,7 @@ def test_nan_the_start_row_and_time_each_have_a_check_of_their_own(trajcli, out)
     assert [row["row"] for row in found["time time"]["rows"]] == [9]
 
 
-def test_the_start_row_is_checked_in_any_folder_while_its_source_is_there(trajcli, out):
+def test_the_start_row_is_checked_in_any_folder(trajcli, out):
     Path("results").mkdir()
     trajcli.ok("integrate reach.h5 --mode jerk --scheme zoh -o results/out.h5")
     os.chdir("/")
@@ -183,7 +183,7 @@ def test_a_limit_held_against_nothing_is_a_failure(trajcli, folder, values, limi
     assert "could not be made" not in trajcli("check in.h5 --limits limits.toml").out
 
 
-def test_two_arms_in_groups_of_their_own_are_held_against_limits_each(trajcli, folder):
+def test_two_arms_in_groups_have_limits_each(trajcli, folder):
     with h5py.File("in.h5", "w") as file:
         for arm in ("left", "right"):
             file[f"{arm}/position"], file[f"{arm}/time"] = SWING, TIME
@@ -413,7 +413,7 @@ def test_nothing_to_compare_is_refused(trajcli, folder, shape):
     trajcli.refuses("check empty.npz --velocity-of position=velocity", "nothing to compare")
 
 
-def test_of_all_arrays_of_a_group_the_velocities_and_positions_are_compared(trajcli, folder):
+def test_velocities_are_compared_with_the_positions_of_their_group(trajcli, folder):
     times = np.arange(150) / 100.0
     p, v = motion(times)
     np.savez("in.npz", actions=v, position=p, velocity=v, dt=0.01)

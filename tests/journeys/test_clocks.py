@@ -59,7 +59,7 @@ def assert_interpolated(at: np.ndarray, stamps: np.ndarray, atol: float = 1e-14)
     ("kind", "at"),
     [("bag", "camera/image_raw"), ("mcap", "camera/image_raw/times"), ("db3", "camera/image_raw")],
 )
-def test_joint_states_come_onto_the_stamps_of_a_camera_of_the_same_bag(trajcli, folder, kind, at):
+def test_joint_states_come_onto_the_stamps_of_a_camera(trajcli, folder, kind, at):
     pytest.importorskip("rosbags")
     make = Maker(kind)
     joints, frames = joint_stamps(), camera_stamps(60, BEGIN + 500_000_000)

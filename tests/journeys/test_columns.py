@@ -87,7 +87,7 @@ PER = {"": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_column_or_array_named_like_a_time_is_the_time_and_never_a_dof(trajcli, folder, name):
+def test_arrays_named_like_a_time_are_never_dofs(trajcli, folder, name):
     stamps = np.round((5 + T) * PER[NAMES[name]], 6)
     unit = f" --units {NAMES[name]}" if NAMES[name] == "ns" else ""
     endings = ("csv", "parquet") if re.search(r"[ .(\[]", name) else ("csv", "npz")
@@ -100,7 +100,7 @@ def test_a_column_or_array_named_like_a_time_is_the_time_and_never_a_dof(trajcli
 COUNTS = ("frame", "Index", "header.seq", "id", "sample_index", "tick")
 
 
-def test_counters_and_a_dt_beside_a_time_are_left_out_and_said(trajcli, folder):
+def test_counters_and_steps_next_to_a_time_are_left_out(trajcli, folder):
     for name in COUNTS:
         write("in.csv", dofs(**{name: np.arange(N) * 1.0}))
         assert name in differentiated(trajcli, "in.csv --rate 50")
@@ -113,7 +113,7 @@ def test_counters_and_a_dt_beside_a_time_are_left_out_and_said(trajcli, folder):
     assert result().shape == (N, 2)  # what is named is taken
 
 
-def test_another_column_that_increases_is_a_dof_and_is_offered_as_the_time(trajcli, folder):
+def test_increasing_columns_are_dofs_and_offered_as_times(trajcli, folder):
     x = 0.5 + 1.2 * T
     quaternion = {f"q{axis}": column for axis, column in zip("xyzw", TURN.as_quat().T, strict=True)}
     columns = {"root x": x, "y": Q[:, 0], "z": Q[:, 1], **quaternion}
@@ -172,7 +172,7 @@ def test_a_unit_in_the_heading_hides_no_name(trajcli, folder, heading):
 
 
 @pytest.mark.parametrize("first", [0, 5000])
-def test_whole_stamps_one_apart_are_pointed_out_until_their_unit_is_said(trajcli, folder, first):
+def test_stamps_that_count_rows_are_pointed_out(trajcli, folder, first):
     stamps = first + np.arange(N)
     for k, ending in enumerate(("csv", "parquet", "npz", "h5")):
         path = write(f"in.{ending}", dofs(time=stamps))
@@ -222,9 +222,7 @@ UNNAMED = {"xyzw": TURN.as_quat(), "rot6d": np.swapaxes(MATRIX[:, :, :2], 1, 2).
 
 
 @pytest.mark.parametrize("form", UNNAMED)
-def test_numbers_that_are_a_rotation_are_pointed_out_with_a_form_that_reads_them(
-    trajcli, folder, form
-):
+def test_unnamed_rotations_are_pointed_out_with_their_form(trajcli, folder, form):
     values = np.c_[Q[:, :1], UNNAMED[form]]
     np.savez("whole.npz", position=values, dt=0.02)
     values[20:22] = np.nan
@@ -272,7 +270,7 @@ HEADINGS = {"roll,pitch,yaw": True, "Roll [deg],Pitch [deg],Yaw [deg]": True,
 
 
 @pytest.mark.parametrize("heading", HEADINGS)
-def test_roll_pitch_and_yaw_are_pointed_out_and_read_as_a_rotation(trajcli, folder, heading):
+def test_roll_pitch_and_yaw_are_read_as_a_rotation(trajcli, folder, heading):
     angles = TURN.as_euler("xyz", degrees="deg" in heading)
     names = heading.split(",")
     columns = dict(zip(names, [*angles.T, *np.zeros((3, N))], strict=False))
@@ -288,7 +286,7 @@ def test_roll_pitch_and_yaw_are_pointed_out_and_read_as_a_rotation(trajcli, fold
     assert np.abs(np.abs((result("orientation") * WXYZ).sum(1)) - 1).max() < 1e-9
 
 
-def test_actions_in_new_forms_are_composed_into_the_orientations_that_they_are(trajcli, folder):
+def test_actions_in_new_forms_are_composed_into_orientations(trajcli, folder):
     for form, values in (("rpy", TURN.as_euler("xyz")), ("rot6d_rows", UNNAMED["rot6d_rows"])):
         np.savez("in.npz", actions=values, dt=0.02)
         start = ",".join(map(str, values[0]))

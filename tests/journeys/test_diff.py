@@ -65,7 +65,7 @@ def test_the_worst_is_named_and_measured_in_three_ways(trajcli, folder):
     trajcli.fails("diff actions.npy b.npy --atol 0.2")
 
 
-def test_last_places_are_those_of_the_larger_number_also_around_zero_and_infinity():
+def test_units_in_the_last_place_are_the_larger_number():
     from trajcli.views.diff import last_places
 
     for kind in (np.float32, np.float64):
@@ -247,7 +247,7 @@ def test_a_delay_and_an_offset_are_told_from_what_remains(trajcli, folder, secon
     assert f"{1e3 * seconds:.3g} ms" in text
 
 
-def test_no_delay_is_claimed_of_noise_and_of_joints_that_do_not_move(trajcli, folder):
+def test_noise_and_still_joints_have_no_delay(trajcli, folder):
     late_and_offset(0.1)
     with h5py.File("b.h5", "a") as file:
         file["position"][..., 0] = np.random.default_rng(0).normal(size=(2, 300))

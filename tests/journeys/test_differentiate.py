@@ -245,7 +245,7 @@ DOUBTS = {
 
 
 @pytest.mark.parametrize("case", DOUBTS)
-def test_a_warning_names_the_dof_where_the_choice_is_to_be_doubted(trajcli, folder, case):
+def test_a_warning_names_dofs_with_a_doubtful_cutoff(trajcli, folder, case):
     make, words, kind = DOUBTS[case]
     np.savez("in.npz", position=make()[None], dt=0.01)
     notes = trajcli.ok(f"differentiate in.npz {words} -o out.h5 --json").document["notes"]

@@ -102,7 +102,7 @@ def test_episodes_and_a_mask_are_known_in_every_format(trajcli, folder, kind):
         assert are_the_curves(differentiated(trajcli, write(kind, position=PADDED, mask=REAL))[0])
 
 
-def test_a_csv_column_of_ends_is_no_dof_and_splits_the_rows(trajcli, folder):
+def test_a_csv_column_of_ends_splits_the_rows(trajcli, folder):
     rows = np.c_[np.arange(len(FLAT)) * DT, FLAT, LAST]
     np.savetxt("in.csv", rows, "%.17g", ",", header="t,q0,q1,done", comments="")
     assert are_the_curves(differentiated(trajcli, "in.csv")[0])

@@ -57,9 +57,7 @@ def test_a_sample_is_looked_at(trajcli, samples, folder, sample, name):
 @pytest.mark.parametrize(
     ("name", "columns", "letters"), [("inspect", 80, "utf-8"), ("score", 120, "ascii")]
 )
-def test_a_real_terminal_is_not_overrun_and_a_pipe_gets_no_escape_codes(
-    samples, name, columns, letters
-):
+def test_terminals_are_not_overrun_and_pipes_get_no_escape_codes(samples, name, columns, letters):
     words = COMMANDS[name].format(file=samples / "reach.h5").split()
     command = [sys.executable, "-m", "trajcli", *words]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}

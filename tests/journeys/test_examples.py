@@ -59,7 +59,7 @@ def test_an_error_is_a_document(trajcli):
 PICTURES = ROOT / "sample_data" / "pictures"
 
 
-def test_pictures_are_what_the_script_draws_and_each_is_shown_on_a_page(tmp_path):
+def test_pictures_are_what_the_script_draws(tmp_path):
     imread = pytest.importorskip("matplotlib.image").imread
     ignored = shutil.ignore_patterns("pictures")
     copy = Path(shutil.copytree(ROOT / "sample_data", tmp_path / "sample_data", ignore=ignored))

@@ -36,9 +36,7 @@ def motion(rows: int = 1200) -> tuple[np.ndarray, np.ndarray]:
     return np.c_[arm, 0.04 * (np.sin(2 * time) > 0)], time
 
 
-def test_a_jump_is_what_neighbours_do_not_explain_and_noise_counts_and_grippers_are_none(
-    trajcli, folder
-):
+def test_jumps_are_steps_that_neighbours_do_not_explain(trajcli, folder):
     values, time = motion()
     log("good.csv", values, time)
     found = checks(trajcli.ok("check good.csv --json"))
@@ -61,9 +59,7 @@ def test_a_jump_is_what_neighbours_do_not_explain_and_noise_counts_and_grippers_
 @pytest.mark.parametrize(
     "kind", ["noise", "encoder", "held", "uneven", "demonstration", "moves", "gripper", "bursts"]
 )
-def test_what_good_robots_and_loggers_write_has_no_jumps_and_no_frozen_rows(
-    trajcli, folder, kind, rate
-):
+def test_sound_logs_have_no_jumps_or_frozen_rows(trajcli, folder, kind, rate):
     """Twenty recordings each: whoever is told of faults in good data looks for none again."""
     random, arrays = np.random.default_rng(rate), {}
     for k in range(20):
@@ -120,9 +116,7 @@ def test_turns_are_no_jumps_but_a_check_of_their_own(trajcli, folder):
 
 
 @pytest.mark.parametrize(("begin", "count"), [(400, 8), (700, 60)])
-def test_rows_that_repeat_in_motion_are_frozen_and_those_of_a_robot_at_rest_are_not(
-    trajcli, folder, begin, count
-):
+def test_rows_that_repeat_in_motion_are_frozen(trajcli, folder, begin, count):
     values, time = motion()
     values[begin : begin + count] = values[begin]
     log("frozen.csv", values, time)
@@ -133,7 +127,7 @@ def test_rows_that_repeat_in_motion_are_frozen_and_those_of_a_robot_at_rest_are_
     assert f"{count} equal rows ({(count - 1) * 0.01:.3g} s) in motion" in frozen["text"]
 
 
-def test_a_plan_that_dwells_and_commands_that_are_held_have_no_frozen_rows(trajcli, folder):
+def test_dwells_and_held_commands_are_no_frozen_rows(trajcli, folder):
     s = np.linspace(0, 1, 200)
     reach = 10 * s**3 - 15 * s**4 + 6 * s**5
     plan = np.concatenate([reach, np.ones(100), 1 + reach])[:, None] * [1.0, -2.0]
@@ -269,9 +263,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_of_nothing_to_look_at_the_parts_that_were_asked_for_fail_and_no_command_breaks(
-    trajcli, folder, kind
-):
+def test_what_was_asked_of_empty_files_fails(trajcli, folder, kind):
     write_h5("odd.h5", {"@dt": 0.01}, position=ODD[kind])
     write_h5("good.h5", {"@dt": 0.01}, position=np.sin(0.1 * np.arange(100).reshape(1, 50, 2)))
     Path("limits.toml").write_text("[position]\nupper = 9\n[velocity]\nupper = 9")

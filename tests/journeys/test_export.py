@@ -29,7 +29,7 @@ def read_csv(path: str) -> tuple[list[str], list[list[str]]]:
     return head, rows
 
 
-def test_a_csv_has_t_and_a_column_for_each_quantity_and_joint(trajcli, plans):
+def test_a_csv_has_a_column_for_each_quantity_and_joint(trajcli, plans):
     trajcli.ok("export out.h5 --episodes 3 -o out.csv")
     head, rows = read_csv("out.csv")
     rows = np.array(rows, dtype=np.float64)
@@ -94,7 +94,7 @@ def test_names_in_a_csv_are_neither_formulas_nor_control_characters(trajcli, fol
     assert {row[2] for row in rows} == {"-2.5"}
 
 
-def test_an_rrd_opens_and_holds_the_numbers_on_a_duration_time_line(trajcli, samples, folder):
+def test_an_rrd_opens_and_holds_the_numbers(trajcli, samples, folder):
     pytest.importorskip("rerun")
     reader = pytest.importorskip("rerun.chunk").RrdReader
     trajcli.ok(f"export {samples}/reach.h5:reference --episodes 3,7 --dofs 1 -o out.rrd")

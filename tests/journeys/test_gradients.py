@@ -147,7 +147,7 @@ def test_gradients_that_make_no_sense_are_refused(trajcli, folder, options, part
 
 
 @pytest.mark.parametrize("name", ["dt", "times"])
-def test_steps_that_are_read_block_by_block_have_gradients_of_their_own(trajcli, folder, name):
+def test_steps_read_in_blocks_have_their_own_gradients(trajcli, folder, name):
     random = np.random.default_rng(0)
     steps = random.uniform(0.01, 0.02, (12_000, 100))  # more than is read at once
     stored = steps if name == "dt" else np.insert(np.cumsum(steps, 1), 0, 0.0, 1)

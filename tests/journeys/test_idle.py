@@ -37,7 +37,7 @@ def moving(rows: Any) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("command", ["export", "differentiate --method central"])
-def test_idle_ends_are_left_out_and_the_rows_that_are_kept_are_listed(trajcli, folder, command):
+def test_idle_ends_are_left_out_and_kept_rows_listed(trajcli, folder, command):
     demonstrations("in.h5")
     result = trajcli.ok(f"{command} in.h5 --trim --json -o out.h5")
     ranges = {one["trajectory"]: one["rows"] for one in result.document["keep_ranges"]}

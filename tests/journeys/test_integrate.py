@@ -98,7 +98,7 @@ def test_what_cannot_be_integrated_is_left_out_and_listed(trajcli, folder):
     trajcli.refuses("integrate broken.npy --start zero --dt 1 -o none.h5 --skip-bad")
 
 
-def test_a_trajectory_whose_stamps_repeat_is_named_by_its_dataset_or_left_out(trajcli, folder):
+def test_a_trajectory_with_repeated_stamps_is_named_by_its_dataset(trajcli, folder):
     position, times = np.random.default_rng(2).random((3, 6, 2)), np.arange(6) * 0.1
     write_h5("demos.h5", {f"data/demo_{k}/position": position[k] for k in range(3)}
              | {f"data/demo_{k}/time": times for k in (0, 2)}
@@ -115,7 +115,7 @@ def test_a_trajectory_whose_stamps_repeat_is_named_by_its_dataset_or_left_out(tr
 
 
 @pytest.mark.parametrize("role", ["start", "goal"])
-def test_states_by_index_are_those_of_the_index_in_a_padded_array_too(trajcli, folder, role):
+def test_states_by_index_work_in_padded_arrays(trajcli, folder, role):
     actions = np.random.default_rng(3).standard_normal((4, 10, 3))
     lengths, index = np.array([10, 6, 10, 6]), np.array([3, 3, 0, 1])
     states = np.arange(12.0).reshape(4, 3)  # as many as trajectories
@@ -204,7 +204,7 @@ def test_several_sources_and_patterns_are_one_batch_in_natural_order(trajcli, fo
     assert read_h5("two.h5")["position"].shape == (10, 11, 3)
 
 
-def test_the_same_input_beside_it_gives_the_same_bytes_wherever_it_lies(trajcli, folder):
+def test_the_same_input_gives_the_same_bytes_anywhere(trajcli, folder):
     there = Path(shutil.copytree(folder, folder / "elsewhere"))
     for out in ("out.h5", "out.npz"):
         trajcli.ok(f"{RUN} -o {out}")
@@ -213,9 +213,7 @@ def test_the_same_input_beside_it_gives_the_same_bytes_wherever_it_lies(trajcli,
         assert (there / out).read_bytes() == Path(out).read_bytes()
 
 
-def test_paths_that_are_part_of_other_names_are_relative_in_an_output_where_they_are_paths(
-    trajcli, folder
-):
+def test_paths_within_other_names_are_relative_in_outputs(trajcli, folder):
     # a group of the same name as the file
     write_h5("x.h5", {"x.h5/actions": np.load("actions.npy"), "x.h5/dt": 0.02})
     os.makedirs("of x.h5/runs")
@@ -276,7 +274,7 @@ def test_the_command_line_wins_over_the_environment_over_the_default(trajcli, fo
 
 
 @pytest.mark.parametrize("way", ["", "TRAJCLI_BACKEND=torch", "--cost jerk"])
-def test_nan_is_refused_by_place_and_stays_where_it_is_when_allowed(trajcli, folder, way):
+def test_nan_is_refused_or_stays_where_it_is(trajcli, folder, way):
     actions = np.load("actions.npy")
     actions[3, 7, 2] = np.nan
     np.save("nan.npy", actions)

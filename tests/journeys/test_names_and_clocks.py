@@ -105,7 +105,7 @@ def test_whole_files_are_compared_by_the_names_that_they_hold(trajcli):
 
 
 @pytest.mark.parametrize("command", ["diff", "check", "plot"])
-def test_names_on_one_side_only_are_refused_with_the_option_that_names(trajcli, command):
+def test_names_on_one_side_only_are_refused(trajcli, command):
     a, b = recording(hdf5, "a"), recording(npz, "b", names=())
     velocity = recording(npz, "v", array="velocity", names=())
     line = {"diff": f"diff {a} {b}", "plot": f"plot {a} {b} -o fig.svg",
@@ -114,7 +114,7 @@ def test_names_on_one_side_only_are_refused_with_the_option_that_names(trajcli, 
     trajcli.ok(f"{line} --joints pan,lift,elbow")
 
 
-def test_dofs_that_are_only_numbered_are_paired_by_number_or_else_by_place(trajcli):
+def test_numbered_dofs_are_paired_by_number(trajcli):
     labels = {"q": ["q_0", "q_1", "q_2"], "qd": ["actual_qd_0", "actual_qd_1", "actual_qd_2"],
               "one": ["joint_1", "joint_2", "joint_3"], "none": ()}  # fmt: skip
     for key, names in labels.items():
@@ -193,7 +193,7 @@ def curves(path: str) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS[:2])
-def test_plot_draws_a_joint_in_one_colour_and_on_the_clock_of_both(trajcli, one, other):
+def test_plot_draws_a_joint_in_one_colour(trajcli, one, other):
     pytest.importorskip("matplotlib")
     a, b = recording(one, "a"), recording(other, "b", (2, 0, 1))
     trajcli.ok(f"plot {a} {b} -o same.svg")
@@ -293,7 +293,7 @@ FORMS = ("csv", "npz", "npy", "h5")
     ("name", "form"),
     [(name, FORMS[(k + turn) % 4]) for turn in (0, 2) for k, name in enumerate(RATES)],
 )
-def test_what_is_a_velocity_by_its_name_is_never_taken_as_positions(trajcli, name, form):
+def test_velocities_by_name_are_never_taken_as_positions(trajcli, name, form):
     source, quantity = near_one(form, name), RATES[name]
     other = "velocity" if quantity != "velocity" else "position"
     for limited, passes in ((quantity, quantity != "effort"), (other, quantity == "position")):
@@ -325,7 +325,7 @@ def test_the_option_says_what_an_array_is(trajcli, form, name, quantity):
     assert report.document["arrays"][0] == quantity
 
 
-def test_a_unit_says_what_an_array_is_and_the_option_is_of_one_array(trajcli):
+def test_a_unit_says_what_an_array_is(trajcli):
     csv("in", "data", motion(TIMES), TIMES, [f"{name} [rad/s]" for name in NAMES])
     Path("l.toml").write_text("[velocity]\nupper = 0.5")
     trajcli.fails("check in.csv:data --limits l.toml")
@@ -386,7 +386,7 @@ def test_dofs_of_several_quantities_keep_no_limits_of_one(trajcli, head, top, co
     trajcli(f"check {table('a.csv', f't,{head}', TIMES, rates)}:* --limits l.toml", code=code)
 
 
-def test_a_column_alone_keeps_its_name_and_limits_called_q2_are_of_dof_2(trajcli):
+def test_a_single_column_keeps_its_name_and_limits(trajcli):
     table("a.csv", "t,A1 [deg],A2 [deg]", TIMES, np.degrees(motion(TIMES)[:, :2]))
     limits = 'joint_names = ["{}", "{}"]\nunits = "deg"\n[position]\nupper = [300, 1]\n'
     Path("l.toml").write_text(limits.format("A1", "A2"))

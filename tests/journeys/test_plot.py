@@ -333,7 +333,7 @@ def test_states_and_commands_of_one_joint_share_a_panel(folder, draw, state, com
     assert dashed in (["command"], ["log.csv:commanded_position"], ["log.csv:target_q"])
 
 
-def test_a_dof_whose_name_is_that_of_no_other_is_not_dashed(trajcli, folder, figures):
+def test_a_dof_with_a_name_of_its_own_is_not_dashed(trajcli, folder, figures):
     values = motions(3)
     columns = dict(zip(("x", "target_y", "desired_z"), values.T, strict=True))
     table("log.csv", {"time": STAMPS, **{f"position/{k}": x for k, x in columns.items()}})
@@ -437,7 +437,7 @@ def limits_file(text: str) -> str:
 
 
 @pytest.mark.parametrize("rows", [200, 9000])
-def test_what_is_at_its_limit_is_heavier_and_its_share_is_in_the_legend(folder, draw, rows):
+def test_rows_at_their_limit_are_heavier(folder, draw, rows):
     at = np.linspace(0.0, 12.0, rows)[:, None]
     velocity = np.sin(at * [1.0, 1.3]) * [1.0, 0.5]
     position = 3.0 * np.sin(at * [0.5, 0.2])

@@ -26,7 +26,7 @@ def test_unwrapping_is_numpys_also_for_half_turns_up_and_down(trajcli, folder, m
         same(file["position"][0, :, 1], turns)
 
 
-def test_a_window_in_seconds_is_another_number_of_rows_at_another_rate(trajcli, folder):
+def test_a_window_in_seconds_follows_the_rate(trajcli, folder):
     position = np.random.default_rng(4).normal(size=(90, 2))
     for name, rate in (("a", 100), ("b", 50)):
         np.savez(f"{name}.npz", position=position, dt=1 / rate)
@@ -226,7 +226,7 @@ def test_gradients_reach_every_action_and_agree_with_differences(mode):
     assert (grad[0] != 0).all()
 
 
-def test_a_stamp_more_than_actions_is_that_of_the_start_as_before():
+def test_one_stamp_more_than_actions_is_the_start():
     stamps, u = rates(rows=11)
     made = library.integrate(u[:, 1:], "zero", times=stamps[0], mode="velocity")
     assert made.options["scheme"] == "euler"
@@ -292,7 +292,7 @@ def test_padded_trajectories_have_their_own_lengths_and_stamps(trajcli, folder):
         close(read_h5("out.h5")[f"in/trajectory_{k}/position"], expected, rtol=0, atol=1e-13)
 
 
-def test_columns_of_a_pattern_are_written_by_a_name_that_can_be_read(trajcli, folder):
+def test_columns_of_a_pattern_get_a_name_that_reads_back(trajcli, folder):
     stamps, u = rates(rows=30)
     rows = np.column_stack([stamps[0], u[0]])
     np.savetxt("log.csv", rows, delimiter=",", header="t,a_joint,b_joint,g", comments="")

@@ -404,7 +404,7 @@ def test_retimed_and_exported_files_name_files_as_seen_from_their_folder(trajcli
         assert file.attrs["source"] == "../out.h5:/position"
 
 
-def test_what_cannot_be_retimed_is_left_out_and_the_clock_is_written(trajcli, folder):
+def test_trajectories_that_cannot_be_retimed_are_left_out(trajcli, folder):
     arrays, stamps = rows(), 1_700_000_000_000 + 100 * np.arange(4 * 15).reshape(4, 15)
     arrays["velocity"][2, 3, 1] = np.nan
     write_h5("in.h5", {"times@units": "ms"}, **arrays, times=stamps)

@@ -390,7 +390,7 @@ def test_the_names_of_groups_are_kept(trajcli, with_samples):
 
 
 @pytest.mark.parametrize("kind", ["h5", "npz"])
-def test_check_compares_the_first_row_with_the_start_that_an_output_holds(trajcli, plans, kind):
+def test_check_compares_the_first_row_with_the_stored_start(trajcli, plans, kind):
     trajcli.ok(f"retime {plans} {FAST} -o out.{kind}")
     found = trajcli.ok(f"check out.{kind}").out
     assert "equals the start state" in found

@@ -209,7 +209,7 @@ def test_an_rrd_has_a_transform_for_each_row(trajcli, outputs):
         close(found["quaternion"], q, atol=1e-6)
 
 
-def test_check_lists_times_once_and_passes_no_start_row_that_it_did_not_compare(trajcli, folder):
+def test_check_passes_no_start_row_that_it_did_not_compare(trajcli, folder):
     rates = np.random.default_rng(5).standard_normal((2, 20, 3))
     write_h5("rates.h5", angular_velocity=rates, **{"start/position": np.zeros((2, 3))}, dt=0.01)
     line = "integrate rates.h5:angular_velocity --mode velocity --start rates.h5:start -o out.h5"

@@ -304,7 +304,7 @@ def test_delta_actions_of_an_end_effector_become_poses_and_back(trajcli, folder,
     close(omega, step.as_rotvec() / 0.05, atol=1e-10)
 
 
-def test_a_gyroscope_with_a_stamp_for_each_row_is_integrated_by_foh(trajcli, folder):
+def test_a_gyroscope_with_stamps_is_integrated_by_foh(trajcli, folder):
     t = np.cumsum(np.random.default_rng(3).uniform(0.005, 0.015, 200))
     omega = np.stack([np.sin(t), 0.5 * np.cos(2 * t), 0.3 + 0 * t], 1)
     np.savetxt("imu.csv", np.column_stack([t, omega]), "%.17g", ",", comments="",

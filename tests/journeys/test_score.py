@@ -152,7 +152,7 @@ def test_degrees_are_scored_as_radians_and_limits_compared_in_one_unit(trajcli, 
     assert "position limits: limits without a unit: taken as rad" in notes
 
 
-def test_no_name_in_the_csv_is_a_formula_or_steers_a_terminal(trajcli, folder):
+def test_names_in_a_csv_are_no_formulas(trajcli, folder):
     positions = {f"{name}/position": np.zeros((9, 2)) for name in ("=cmd()", "a\x1b[2J")}
     write_h5("in.h5", {**positions, "@dt": 0.1})
     lines = trajcli("score in.h5 --csv -").out.splitlines()

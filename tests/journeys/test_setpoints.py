@@ -74,7 +74,7 @@ def test_a_controller_gets_its_columns_units_decimals_and_separators(trajcli, pl
     assert Path("small.csv").read_text() == "0.00,0.00\n0.00,nan\n"
 
 
-def test_columns_come_in_the_order_and_as_often_as_they_are_named(trajcli, plan):
+def test_columns_come_as_they_are_named(trajcli, plan):
     line = "export plan.h5 -o out.csv --columns position/lift,time,position/lift --separator tab"
     assert trajcli.ok(f"{line} --no-heading --json").document["quantities"] == ["position"]
     rows = np.array(cells(Path("out.csv").read_text(), "\t"), float)
@@ -151,7 +151,7 @@ def test_options_of_csv_are_refused_elsewhere(trajcli, plan):
 
 @pytest.mark.parametrize("command", ["differentiate", "resample --to 50", "integrate"])
 @pytest.mark.parametrize("out", ["out.csv", "out.yaml", "plan.json", "-"])
-def test_a_table_out_of_another_command_is_an_error_that_names_export(trajcli, plan, command, out):
+def test_tables_from_other_commands_are_refused_with_export_named(trajcli, plan, command, out):
     made = "out.h5" if out == "-" else Path(out).with_suffix(".h5")
     hint = f"-o {made}, and then: trajcli export {made} -o {out}"
     trajcli.refuses(f"{command} plan.h5 -o {out}", hint)
@@ -185,7 +185,7 @@ def test_a_joint_trajectory_has_the_points_that_ros2_control_takes(trajcli, plan
     close(back["time"], 0.004 * np.arange(30), rtol=1e-15)
 
 
-def test_a_joint_trajectory_of_a_log_begins_at_zero_with_its_nanoseconds(trajcli, log):
+def test_a_joint_trajectory_begins_at_zero_nanoseconds(trajcli, log):
     trajcli.ok("export log.csv -o out.json")
     stamps = [point["time_from_start"] for point in load("out.json")["points"]]
     elapsed = [int(t - STAMPS[0]) for t in STAMPS]
@@ -288,7 +288,7 @@ def test_a_single_array_holds_the_actions_alone(trajcli, folder):
     same(np.array([row[2:] for row in rows], float), want)
 
 
-def test_actions_in_a_viewer_are_at_the_rows_that_they_lead_to(trajcli, folder):
+def test_viewers_show_actions_at_the_rows_they_lead_to(trajcli, folder):
     reader = pytest.importorskip("rerun.chunk").RrdReader
     positions, times = RANDOM.standard_normal((6, 1)), np.array([5.0, 5.1, 5.2, 5.4, 5.5, 5.9])
     np.savez("in.npz", position=positions, times=times)

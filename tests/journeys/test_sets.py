@@ -73,9 +73,7 @@ def test_missing_frames_are_a_time_jump_in_every_command(trajcli, folder, versio
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_rate_that_the_stamps_contradict_is_refused_and_either_is_taken_by_its_word(
-    trajcli, folder, version
-):
+def test_a_rate_that_contradicts_the_stamps_is_refused(trajcli, folder, version):
     slow = {"timestamp": T * 30 / 25}
     source = lerobot(slow, {"timestamp": slow["timestamp"][:40]}, version=version)
     trajcli.refuses(DIFFER.format(source), "fps", "timestamp")
@@ -309,7 +307,7 @@ def test_columns_that_only_look_like_turns_are_none(trajcli, folder, column):
     assert len(numbers) == 1 + (column == "done")
 
 
-def test_empty_and_uncommon_groups_of_a_plain_file_are_found_and_left_out(trajcli, folder):
+def test_empty_and_uncommon_groups_are_left_out(trajcli, folder):
     for odd in (Q[:0], Q[:, :1]):
         write_h5("set.h5", {f"demo_{k}/position": odd if k == 1 else Q for k in range(4)})
         trajcli.fails("check set.h5 --rate 30")

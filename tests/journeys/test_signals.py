@@ -81,7 +81,7 @@ def end(process: Any) -> tuple[int, str, str]:
         ("jobs.plan:resolve", signal.SIGUSR1),
     ],
 )
-def test_a_signal_while_a_run_is_planned_or_prepared_is_exit_75_at_once(folder, number, stage):
+def test_a_signal_while_a_run_is_planned_ends_it(folder, number, stage):
     np.savez("actions.npz", actions=np.ones((3, 4, 2)), lengths=[4, 3, 4])
     process = start(RUN.replace(".npy", ".npz"), f"trajcli.{stage}", LOOP)
     process.send_signal(number)
@@ -93,7 +93,7 @@ def test_a_signal_while_a_run_is_planned_or_prepared_is_exit_75_at_once(folder, 
     assert not list(folder.glob("*out.h5*")) + list(folder.glob(".*"))
 
 
-def test_a_signal_that_a_library_turns_into_an_error_of_its_own_is_exit_75(folder):
+def test_a_signal_that_a_library_reports_is_exit_75(folder):
     body = """
     try:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -132,7 +132,7 @@ def test_a_second_signal_ends_a_command_that_does_not_answer(folder, line, funct
         "fit actions.npy --dt 0.02 --knots 7 -o out.npz --json",
     ],
 )
-def test_a_signal_while_a_block_is_written_is_exit_75_and_nothing_is_left(folder, line):
+def test_a_signal_while_a_block_is_written_leaves_nothing(folder, line):
     np.save("actions.npy", np.load("actions.npy")[0].astype("f8"))
     body = "os.kill(os.getpid(), signal.SIGTERM); return original(*arguments, **options)"
     at = "jobs.run:Integration.compute" if line == RUN else "files.outputs:Output.write"

@@ -39,7 +39,7 @@ def slow(time_a, a, time_b, b, step=1e-4) -> tuple[float, float, float, float]:
 
 
 @pytest.mark.parametrize("late", [0.0346, -0.021, 0.16])
-def test_each_joint_has_its_delay_offset_and_error_on_the_clock_of_both(trajcli, folder, late):
+def test_each_joint_has_its_delay_offset_and_error(trajcli, folder, late):
     random = np.random.default_rng(2)
     time = 0.01 * np.arange(800)
     # measured from 1.234 s on, in another order, with noise, and one row far off
@@ -109,7 +109,7 @@ def test_gates_decide_alone_by_errors_after_the_delay_and_by_delays(trajcli, fol
     assert "--dt SECONDS" in said.out
 
 
-def test_of_motions_that_repeat_the_shortest_delay_is_meant_and_ramps_have_none(trajcli, folder):
+def test_periodic_motions_have_the_shortest_delay(trajcli, folder):
     random, time = np.random.default_rng(1), 0.01 * np.arange(1000)
     for _ in range(5):
         rate = random.uniform(1.5, 3.0, 3)  # several periods in the delays that are looked for
@@ -129,7 +129,7 @@ def test_of_motions_that_repeat_the_shortest_delay_is_meant_and_ramps_have_none(
         assert [x["offset"] for x in tracked["joints"]] == pytest.approx([0.3, 0.3], abs=1e-4)
 
 
-def test_a_delay_is_claimed_of_what_it_explains_far_from_zero_and_beside_nan(trajcli, folder):
+def test_delays_are_found_far_from_zero_and_next_to_nan(trajcli, folder):
     random, time = np.random.default_rng(4), 0.01 * np.arange(1500)
     commanded_rows = commanded(time)[:, :2]
     spread = commanded_rows.std(0)
@@ -174,7 +174,7 @@ def test_uneven_stamps_are_met_where_they_are(trajcli, folder):
         assert joint["delay"] == pytest.approx(0.05, abs=0.01)
 
 
-def test_500_episodes_are_a_few_lines_with_the_median_and_the_worst(trajcli, folder):
+def test_many_episodes_are_summed_up_by_median_and_worst(trajcli, folder):
     random = np.random.default_rng(0)
     delays, files = random.uniform(0.01, 0.05, 500), ({}, {})
     for k, delay in enumerate(delays):

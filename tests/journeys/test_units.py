@@ -132,7 +132,7 @@ def test_any_type_of_values_and_stamps_is_converted_in_float64(trajcli, folder):
                 same(out[name], expected[name].astype(dtype), f"{name}: {about}")
 
 
-def test_units_for_each_dof_of_the_file_are_picked_with_the_dofs(trajcli, folder):
+def test_units_of_dofs_are_picked_with_the_dofs(trajcli, folder):
     units = {"actions": "deg/s^2,rad/s^2,mm/s^2", "start_position": "deg,rad,mm"}
     write("in.h5", units, actions=ACTIONS, dt=0.02, start_position=START)
     trajcli.ok("integrate in.h5:actions[1:3] -o out.h5")
@@ -348,9 +348,7 @@ def test_units_that_do_not_fit_are_said(trajcli, folder, units, start, message):
         ("--mode acc", "acceleration", "euler", "which this run is not (--mode jerk --scheme zoh)"),
     ],
 )
-def test_the_mode_that_a_file_states_is_used_and_said_unless_another_is_asked_for(
-    trajcli, folder, options, mode, scheme, message
-):
+def test_the_mode_that_a_file_states_is_used(trajcli, folder, options, mode, scheme, message):
     write_h5("u.h5", {"@mode": "jerk", "@scheme": "zoh"}, actions=np.ones((2, 9, 3)), dt=0.02)
     result = trajcli.ok(f"integrate u.h5 --start zero -o out.h5 {options}")
     assert message in result.out + result.err
@@ -487,9 +485,7 @@ READERS = ["differentiate {} -o o.h5", "resample {} --to 25 -o o.h5", "fit {} --
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-def test_a_warning_of_degrees_is_given_by_every_command_and_goes_when_obeyed(
-    trajcli, folder, ending
-):
+def test_every_command_warns_of_degrees_until_obeyed(trajcli, folder, ending):
     columns = {"t": TIMES, "position/a": JOINTS[:, 0], "position/b": JOINTS[:, 1]}
     name = table(ending, {}, columns)
     for line in READERS if ending == "csv" else READERS[1 + FORMATS.index(ending) :: 3]:
@@ -511,7 +507,7 @@ def test_outputs_are_in_si_whatever_units_are_asked_of_them(trajcli, folder, end
         trajcli.refuses(f"{line.format(f'out.{ending}')} --units {units[k % 3]}", "--to-units")
 
 
-def test_a_start_in_an_output_is_in_si_whatever_the_actions_are(trajcli, folder):
+def test_a_start_in_an_output_is_in_si(trajcli, folder):
     write_h5("made.h5", {"@trajcli_version": "1.0"}, position=np.radians(JOINTS[1]))
     for units, option in (("", "--units deg"), ("deg/s^2", "")):
         write("in.h5", {"actions": units}, actions=np.ones((5, 2)), dt=0.1)

@@ -44,9 +44,7 @@ def exported(trajcli: Any, words: str) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz", "h5"])
-def test_a_window_has_the_rows_at_its_stamps_or_so_many_seconds_from_the_first(
-    trajcli, folder, kind
-):
+def test_a_window_is_stamps_or_seconds_from_the_first_row(trajcli, folder, kind):
     path = log(kind)
     for since, until in ((NS[50], NS[120]), (NS[50] + 1_000_000, NS[120] - 1_000_000)):
         inside = (since <= NS) & (until >= NS)
@@ -90,7 +88,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_is_written_of_a_window_is_that_of_a_file_with_these_rows(trajcli, folder, command):
+def test_a_window_writes_what_its_rows_alone_would(trajcli, folder, command):
     Path("l.toml").write_text("[velocity]\nupper = 0.7\n")
     inside = (SINCE_ROW_0 >= 1) & (SINCE_ROW_0 <= 2.5)
     velocity = np.cos(SINCE_ROW_0[:, None] + np.arange(3))
@@ -141,7 +139,7 @@ def demos(path: str, stamps: list[Any]) -> None:
             file[f"demo_{k}/times"] = times
 
 
-def test_of_episodes_on_one_clock_a_window_takes_those_that_it_meets(trajcli, folder):
+def test_a_window_takes_the_episodes_that_it_meets(trajcli, folder):
     stamps = [NS[:100], NS[100:250], NS[250:]]
     demos("in.h5", stamps)
     since, until = NS[90], NS[200]
@@ -211,7 +209,7 @@ def test_a_window_of_rows_at_a_rate_keeps_their_times(trajcli, folder):
         np.testing.assert_array_equal(file["position"][0], ROWS[150:201])
 
 
-def test_a_window_of_what_trajcli_wrote_knows_the_clock_of_its_source(trajcli, folder):
+def test_a_window_of_an_output_knows_its_source_clock(trajcli, folder):
     even = BEGIN + np.arange(400) * 10_000_000
     np.savez("in.npz", position=ROWS, times=even)
     trajcli.ok("differentiate in.npz --method central -o a.h5")
