@@ -1,6 +1,5 @@
-// The cascade of kernels/program.py and its adjoint. Every way to hold actions is one step from a row
-// to the next, and differs only in its coefficients; the transpose reads the same ones. Included by
-// level.hpp after tile.hpp.
+// The cascade of kernels/program.py and its adjoint: one step from a row to the next, whose
+// coefficients say how actions are held; the transpose reads the same ones. See level.hpp.
 
 namespace LEVEL {
 
