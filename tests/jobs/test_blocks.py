@@ -283,7 +283,7 @@ print(peak[0] - before)
         ({"mode": "central", "dt": "in.h5:steps"}, False, 50),
         ({"mode": "jerk", "dt": "0.01", "compress": 1, "write": ("position",)}, False, 90),
         ({"mode": "jerk", "dt": "0.01", "sources": ["in.h5:packed"]}, False, 50),
-        ({"mode": "central", "dt": "0.01"}, True, 50),  # of which 16 are its times
+        ({"mode": "central", "dt": "0.01"}, True, 56),  # of which 16 are its times
     ],
 )
 def test_memory_is_bounded(tmp_path, words, long, most):

@@ -96,7 +96,10 @@ def test_a_hint_that_is_followed_works(name, tmp_path, monkeypatch, capfd):
         named = re.findall(r"\b[a-z_]+=|trajcli\.\w+\(", hint)
     else:
         if missing := re.match(r"without (\w+): ", refused):
-            monkeypatch.setitem(sys.modules, missing[1], None)
+            # with its submodules, which another test may have loaded
+            loaded = [name for name in sys.modules if name.startswith(f"{missing[1]}.")]
+            for module in (missing[1], *loaded):
+                monkeypatch.setitem(sys.modules, module, None)
             refused = refused.removeprefix(missing[0])
         capfd.readouterr()
         assert main(shlex.split(refused)) == 2
