@@ -78,9 +78,21 @@ info
 integrate sample_data/accelerations.npy --start zero -o refused.h5
 """
 
+# What every command has that computes OUT from trajectories.
+COMPUTED = """\
+out
+source
+dt_source : string|null
+units : object|null
+trajectories
+output  `packed` or `groups`
+notes : string[]  warnings
+bytes_written
+left_out : object[]\
+"""
 # By command: a field's name, a type where no run above prints it, and its meaning where the name
 # does not say it.
-MEANINGS = """
+MEANINGS = f"""
 ## integrate, differentiate
 source  the first dataset
 sources  how many datasets
@@ -374,15 +386,7 @@ bytes
 keep_ranges : object[]
 
 ## resample
-out
-source
-dt_source
-units : object|null
-trajectories
-output  `packed` or `groups`
-notes  warnings
-bytes_written
-left_out : object[]
+{COMPUTED}
 keep_ranges : object[]
 to : number|null
 at : string|null
@@ -398,15 +402,7 @@ rows
   most
 
 ## retime
-out
-source
-dt_source  null for a path without times
-units : object|null
-trajectories
-output  `packed` or `groups`
-notes  warnings
-bytes_written
-left_out : object[]
+{COMPUTED}
 limits  the file
 method
 matched
@@ -439,23 +435,15 @@ shard : string  as in `integrate`
 already_done : boolean
 
 ## fit
-out
-source
+{COMPUTED}
 array
-dt_source
-units : object|null
-trajectories
-output
 degree
 intervals  between knots
 steps  rows per interval
-notes : string[]  warnings
 error  largest distance of rows from the curve
   median : number|null
   most : number|null
 errors  of each trajectory
-bytes_written
-left_out : object[]
 keep_ranges : object[]
 
 ## modes
@@ -580,9 +568,7 @@ def collect(value: Any, path: str, title: str, tables: dict[str, Any]) -> None:
             if key is None:
                 raise ValueError(f"{title}{path} has no line for {name}")
             fields[key].values.append(inner)
-            if name in SHARED and not (
-                title == "status" or (title == "Shared fields" and not path)
-            ):
+            if name in SHARED and title != "status":  # whose faults are by shard
                 collect(inner, f".{name}", "Shared fields", tables)
             else:
                 collect(inner, f"{path}.{key}", title, tables)
