@@ -81,9 +81,7 @@ ENDS = Option(
     "End of central and bspline: plan (the last action) or goal (the goal state).",
     "plan", internal=("recording",),
 )  # fmt: skip
-DEGREE = Option(
-    "degree", int, "N", "Degree of the B-spline: 3, 4 or 5.", 3, numbers=(3, 4, 5)
-)  # fmt: skip
+DEGREE = Option("degree", int, "N", "Degree of the B-spline: 3, 4 or 5.", 3, numbers=(3, 4, 5))
 STEPS = Option("steps", int, "N", "Rows per knot interval of the B-spline.", 1)
 ALIGNMENT = Option(
     "alignment", AlignmentName, "ROWS",

@@ -231,13 +231,10 @@ def score_source(
 ) -> ScoreTable:
     """Scores the trajectories that a source names; ``still`` is the speed of standstill."""
     batch, others = whole_batch(read_batches(files, [source]))
-    numbers = np.asarray(
-        parse_selection(files.reading.episodes, 0 if batch is None else len(batch))
-    )
+    numbers = np.asarray(parse_selection(files.reading.episodes, len(batch or ())))
     if batch is None or any(0 in part.shape for part in batch.take(numbers).parts_in_use()):
-        raise InputError(
-            "nothing to score", where=source, expected="rows and dofs", found="an empty array"
-        )
+        what, expected, found = "nothing to score", "rows and dofs", "an empty array"
+        raise InputError(what, where=source, expected=expected, found=found)
     refuse_control_points(batch.members)
     # Rotations may be dofs of the batch, or an array of their own. Where the source has their rates
     # as well, the orientations are scored.
@@ -262,16 +259,8 @@ def score_source(
     if ends:
         rows = f"the first and the last {ends} rows, whose windows are one-sided"
         notes.append(f"jerk and limit_share without {rows}")
-    bounds, matched = dict[str, tuple[Floats, Floats]](), list[dict[str, Any]]()
+    bounds, matched = _match_limits(limits, batch, stored, units, notes)
     if limits is not None:
-        for name, table in dof_bounds(batch, limits, units).items():
-            bounds[name] = table.lower[free], table.upper[free]
-            if name in stored:
-                texts = limits.unit_remarks(name, batch.units.get(stored[name]))
-                notes += [f"{name} limits: {text}" for text in texts]
-        if free:
-            matched = limits.matched(batch.dof_labels, batch.dofs)
-            notes += limits.remarks(batch.dof_labels, batch.dofs)
         # All derivatives of positions are scored; of other quantities, only they themselves.
         scored = QUANTITIES if "position" in stored else stored
         skipped = [*(name for name in limits.tables if name not in scored), *limits.turns]
@@ -314,6 +303,25 @@ def score_source(
         },
         unscored=unscored,
     )
+
+
+def _match_limits(
+    limits: Limits | None, batch: Recording, stored: Mapping[str, str], units: Mapping[str, str],
+    notes: list[str],
+) -> tuple[dict[str, tuple[Floats, Floats]], list[dict[str, Any]]]:  # fmt: skip
+    """Finds the bounds of each quantity by dof, and which limit each dof has; adds notes."""
+    free, bounds = batch.free_dofs, dict[str, tuple[Floats, Floats]]()
+    if limits is None:
+        return bounds, []
+    for name, table in dof_bounds(batch, limits, units).items():
+        bounds[name] = table.lower[free], table.upper[free]
+        if name in stored:
+            texts = limits.unit_remarks(name, batch.units.get(stored[name]))
+            notes += [f"{name} limits: {text}" for text in texts]
+    if not free:
+        return bounds, []
+    notes += limits.remarks(batch.dof_labels, batch.dofs)
+    return bounds, limits.matched(batch.dof_labels, batch.dofs)
 
 
 def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
