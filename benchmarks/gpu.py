@@ -165,7 +165,7 @@ def results(form: str, dtype: str, device: str, backend: str) -> dict[str, torch
     tensors = Tensors(device)
     if backend == "triton":
         poison(device)
-    outputs = call(form, dtype, tensors, backend).outputs()
+    outputs: dict[str, Any] = call(form, dtype, tensors, backend).outputs()
     upstream = [
         torch.randn(x.shape, generator=torch.Generator().manual_seed(3)).to(x)
         for x in outputs.values()

@@ -70,15 +70,15 @@ def draw_conventions(path: Path) -> None:
     figure = pyplot.figure(figsize=(9.0, 3.8), layout="constrained")
     left, right = figure.add_subplot(1, 2, 1, projection="3d"), figure.add_subplot(1, 2, 2)
     colours = ("#d62728", "#2ca02c", "#1f77b4")
-    turn = rotations.exp(np.deg2rad([0.0, 0.0, 50.0]))
+    turn: Any = rotations.exp(np.deg2rad([0.0, 0.0, 50.0]))
     omega = np.array([0.6, 0.0, 0.8])  # of the body
-    axes = rotations.rotate(turn, np.eye(3))
+    axes = np.asarray(rotations.rotate(turn, np.eye(3)))
     for k, name in enumerate("xyz"):
         for tail, vector, style in ((np.zeros(3), np.eye(3)[k], ":"), (AT, 0.8 * axes[k], "-")):
             left.quiver(*tail, *vector, color=colours[k], linestyle=style, arrow_length_ratio=0.12)
         left.text(*(1.1 * np.eye(3)[k]), f"{name} world", fontsize=8)
         left.text(*(AT + 0.9 * axes[k]), f"{name} body", fontsize=8)
-    world = rotations.rotate(turn, omega).round(2)
+    world = np.round(rotations.rotate(turn, omega), 2)
     left.quiver(*AT, *world, color="black", linewidth=2, arrow_length_ratio=0.12)
     left.text(*(AT + 1.05 * world), "ω", fontsize=11)
     left.set_title(

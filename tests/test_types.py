@@ -68,6 +68,8 @@ trajcli.integrate(u, scheme="rk4")  # error: call-overload
 trajcli.differentiate(u, dt=0.1, method="savgoll")  # error: call-overload
 trajcli.integrate(u, write="speed")  # error: arg-type
 trajcli.integrate(u, windows=3)  # error: call-overload
+trajcli.resample([[0.0], [1.0]], dt=0.1, rate=20.0)
+trajcli.resample(3, dt=0.1, rate=20.0)  # error: arg-type
 """
 
 

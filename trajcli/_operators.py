@@ -39,7 +39,8 @@ def integrate(
     inputs: Inputs, operands: Operands, dtype: str, wanted: Sequence[bool], backend: str
 ) -> list[Tensor | None]:
     """Computes the outputs [B, T, D] of operands by the operator; None if not wanted."""
-    actions, dt = operands.actions, operands.dt
+    actions: Any = operands.actions
+    dt: Any = operands.dt
     tensors, present = _present([actions, *torch_ops.wide_states(operands)])
     mode = inputs.mode
     options = {field.name: getattr(mode, field.name) for field in fields(mode)}

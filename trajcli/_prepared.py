@@ -450,6 +450,7 @@ class Call:
         # arrays then, as a backward pass may still need the previous ones.
         if key is None or key != self._clock_key:
             if isinstance(values, float):
+                steps: Array
                 fine, steps = 0.0 < values < np.inf, np.array([[values]], np.float64)
             else:
                 pair = (values, None) if times is None else (None, values)

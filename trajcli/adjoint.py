@@ -7,16 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import empty_arrays, to_numpy, to_torch
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
-from trajcli.kernels.program import Array, Cascade, Gradients, Program
+from trajcli.kernels.program import Array, Cascade, Floats, Gradients, Program
 from trajcli.modes import QUANTITIES, Mode
 
 Arrays = Mapping[str, Any]
-FloatArray = npt.NDArray[np.float64]
+FloatArray = Floats
 NAMES = "actions", *(f"{role}_{part}" for role in ("start", "goal") for part in QUANTITIES)
 
 
@@ -64,7 +63,8 @@ def pull_back(
         from trajcli.kernels import torch_ops
 
         operands = inputs.operands("cpu")
-        operands = operands._replace(dt=operands.dt.expand(batch, -1))
+        even: Any = operands.dt
+        operands = operands._replace(dt=even.expand(batch, -1))
         row_grads = [torch.as_tensor(arrays[x]) if x in arrays else None for x in QUANTITIES]
         with torch.no_grad():
             steps = torch_ops.gradient_of_steps(program, operands, row_grads).numpy()
@@ -133,11 +133,11 @@ def _gradient_of_cascade_steps(
 def gradient_of_even_dt(
     program: Program | Mode,
     dt: Array,
-    inputs: Sequence[Array | None],
-    pulled: Sequence[Array | None],
-    rows: Sequence[Array | None],
-    upstream: Sequence[Array | None],
-) -> Array:
+    inputs: Sequence[Any],
+    pulled: Sequence[Any],
+    rows: Sequence[Any],
+    upstream: Sequence[Any],
+) -> Any:
     """Computes the gradient of dt [b, 1] for each trajectory, [B, 1] float64, NumPy or torch.
 
     ``inputs`` are the actions [B, H, D] and four parts of the start and of the goal, gathered per

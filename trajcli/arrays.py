@@ -10,20 +10,33 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
-from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
 from trajcli.errors import describe as describe
-from trajcli.kernels.program import Array, Operands
+from trajcli.kernels.program import Array, NumpyArray, Operands
 from trajcli.system import HUGE_PAGE, PAGE, allocate_memory, free_memory
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from typing_extensions import TypeIs
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def is_torch(value: object) -> bool:
+def is_torch(value: object) -> TypeIs[Tensor]:
     """Tells whether a value is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
@@ -48,7 +61,7 @@ def as_array(values: Any, where: str = "input") -> Array:
             hint = "values.astype(float).filled(numpy.nan) makes them NaN"
             raise InputError("masked values", where=where, found=found, hint=hint)
     try:
-        array: Any = values if is_torch(values) else np.asarray(values)
+        array: Array = values if is_torch(values) else np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         several = isinstance(values, list | tuple) and any(map(is_torch, values))
         hint = "torch.stack(...) makes one tensor of them, which keeps gradients" if several else ""
@@ -82,7 +95,7 @@ def as_array(values: Any, where: str = "input") -> Array:
     # long double: kernels and torch have none
     if not is_torch(array) and array.dtype.itemsize > 8:
         with np.errstate(over="ignore"):
-            return array.astype(np.float64)
+            return np.asarray(array).astype(np.float64)
     return array
 
 
@@ -176,7 +189,7 @@ def copy_overlapping(operands: Operands, outputs: Sequence[Any]) -> Operands:
     memory = [x for x in outputs if x is not None]
     tensors = [x for x in memory if is_torch(x)]
     stores = {x.untyped_storage().data_ptr() for x in tensors}
-    arrays = [operands.actions, *operands.start, *operands.goal]
+    arrays: list[Any] = [operands.actions, *operands.start, *operands.goal]
     for k, x in enumerate(arrays):
         if x is None:
             continue
@@ -201,18 +214,31 @@ def float64(values: Array) -> Array:
 def cast(values: Array, dtype: str) -> Array:
     if is_torch(values):
         return values.to(getattr(sys.modules["torch"], dtype))
-    return values.astype(dtype)
+    array: Any = values
+    result: Array = array.astype(dtype)
+    return result
 
 
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
     if is_torch(arrays[0]):  # vmap can map over torch.cat, and not over torch.concatenate
-        return sys.modules["torch"].cat(list(arrays), axis)
+        joined: Array = sys.modules["torch"].cat(list(arrays), axis)
+        return joined
     return np.concatenate(list(arrays), axis)
 
 
-def library(values: Array) -> Any:
+class Library(Protocol):
+    """The functions that NumPy and torch have in common."""
+
+    linalg: Library
+
+    def __getattr__(self, name: str, /) -> Callable[..., Array]: ...
+
+
+def library(values: Array) -> Library:
     """Finds the module of an array: torch for a tensor, else NumPy."""
-    return sys.modules["torch"] if is_torch(values) else np
+    module: Any = sys.modules["torch"] if is_torch(values) else np
+    found: Library = module
+    return found
 
 
 def interleave(even: Array, odd: Array) -> Array:
@@ -297,11 +323,12 @@ def arange(first: int, last: int, like: Array) -> Array:
     """Counts from first to last − 1 in float64, in the library and on the device of ``like``."""
     if is_torch(like):
         torch = sys.modules["torch"]
-        return torch.arange(first, last, dtype=torch.float64, device=like.device)
+        numbers: Array = torch.arange(first, last, dtype=torch.float64, device=like.device)
+        return numbers
     return np.arange(first, last, dtype=np.float64)
 
 
-def replace_dofs(values: Array, dofs: Sequence[int], new: Array) -> Array:
+def replace_dofs(values: Array, dofs: Sequence[int], new: Any) -> Array:
     """Replaces dofs of values [B, T, D] by ``new`` [B, T, n], in NumPy arrays in place."""
     if is_torch(values):
         torch = sys.modules["torch"]  # a copy, so that gradients pass
@@ -311,6 +338,10 @@ def replace_dofs(values: Array, dofs: Sequence[int], new: Array) -> Array:
     return values
 
 
+@overload
+def columns(values: Tensor, begin: int, count: int) -> Tensor: ...
+@overload
+def columns(values: Array, begin: int, count: int) -> Array: ...
 def columns(values: Array, begin: int, count: int) -> Array:
     # not even a full slice: in torch that is an alias, which vmap refuses
     if values.shape[1] == count:
@@ -527,7 +558,9 @@ def _filled(array: Any, device: str) -> Any:
 
 def match_library(values: Array, like: Array, where: str = "a tensor") -> Array:
     """Converts values to the library and device of ``like``; see ``read_values``."""
-    return to_torch(values, str(like.device)) if is_torch(like) else read_values(values, where)
+    matched: Array
+    matched = to_torch(values, str(like.device)) if is_torch(like) else read_values(values, where)
+    return matched
 
 
 def output_dtype(kind: Any) -> str:
@@ -560,7 +593,7 @@ def time_stamp_shape_faults(
 
 
 def step_faults(
-    steps: Array, where: object, first_trajectory: int = 0, first_step: int = 0
+    steps: NumpyArray, where: object, first_trajectory: int = 0, first_step: int = 0
 ) -> list[Fault]:
     """Checks that steps, NumPy [b, h] or one number, are positive and finite."""
     if steps.min(initial=1.0) > 0.0 and steps.max(initial=1.0) < np.inf:  # both false for NaN
@@ -687,7 +720,7 @@ def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -
     return wrong_shape(where, expected, shape, what=what, hint=hint, shell=shell)
 
 
-def index_shape_faults(where: str, batch: int, index: Array) -> list[Fault]:
+def index_shape_faults(where: str, batch: int, index: Any) -> list[Fault]:
     """Checks that an index of states has an integer per trajectory."""
     kind = str(index.dtype).removeprefix("torch.")
     if tuple(index.shape) == (batch,) and "int" in kind:

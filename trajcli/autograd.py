@@ -45,9 +45,10 @@ def integrate(
 
     Raises UsageError where a smoother's steps require a gradient, or ``out`` would lose one.
     """
+    dt: Any
     program, dt, plain = task.program, operands.dt, task.plain
-    tensors = (dt, operands.actions, *operands.start, *operands.goal)
-    indices = (operands.start_index, operands.goal_index)
+    tensors: tuple[Any, ...] = (dt, operands.actions, *operands.start, *operands.goal)
+    indices: tuple[Any, Any] = (operands.start_index, operands.goal_index)
     if out is not None:
         present = [x for x in (*tensors, *out) if x is not None]
         loses = torch.is_grad_enabled() and any(x.requires_grad for x in present)
@@ -221,9 +222,12 @@ def compute_rows(
     task: Task, dtype: torch.dtype, operands: Operands, out: Sequence[Tensor | None] | None = None
 ) -> Sequence[Tensor | None]:
     """Computes the outputs of :class:`Integrate` outside the graph, into ``out`` if it is given."""
+    actions: Any
+    dt: Any
     actions, dt, start, goal, *indices = operands
     if not task.plain:
-        readable = _read_in_memory((actions, *start, *goal))
+        inputs: tuple[Any, ...] = (actions, *start, *goal)
+        readable: Any = _read_in_memory(inputs)
         if readable is None:
             outputs = torch_ops.trajectories(task.program, operands, task.selection)
             return [None if x is None else x.to(dtype) for x in outputs]
@@ -384,7 +388,7 @@ def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
             factor = factor * torch.ones((), dtype=torch.float64, device=x.device)
         return _compiled.call(__name__, "scale_gradient", x, factor)  # type: ignore[no-any-return]
     _require_tensor(x)
-    factors: Tensor = match_library(as_array(factor, "factor"), x)
+    factors: Any = match_library(as_array(factor, "factor"), x)
     if factors.requires_grad:
         raise UsageError(
             "a gradient factor cannot require a gradient",

@@ -31,7 +31,7 @@ from trajcli.errors import (
     wrong_shape,
 )
 from trajcli.inputs import Inputs, nonfinite_faults, repeated, shape_faults
-from trajcli.kernels.program import Array
+from trajcli.kernels.program import Array, ArrayLike
 from trajcli.mode_options import INTEGRATION
 from trajcli.modes import QUANTITIES, make_method, make_mode
 from trajcli.names import (
@@ -83,17 +83,17 @@ _MODE_OPTIONS = tuple(option.name for option in INTEGRATION)
 
 # What the calls take in their overloads besides the arguments that these name.
 class _Common(TypedDict, total=False):
-    times: Array | None
+    times: ArrayLike | None
     dtype: Any
     backend: BackendName | None
     allow_nonfinite: bool
-    lengths: Array | None
+    lengths: ArrayLike | None
 
 
 class _Integration(_Common, total=False):
-    goal: State | Array | None
-    start_index: Array | None
-    goal_index: Array | None
+    goal: State | ArrayLike | None
+    start_index: ArrayLike | None
+    goal_index: ArrayLike | None
     scheme: SchemeName | None
     ends: EndsName | None
     degree: int | None
@@ -106,11 +106,11 @@ class _Integration(_Common, total=False):
 
 
 class _Differentiation(_Common, total=False):
-    dt: Array | float | None
+    dt: ArrayLike | float | None
     method: MethodName | None
     window: int | str | None
     degree: int | None
-    bandlimit: Array | float | None
+    bandlimit: ArrayLike | float | None
     noise: float | None
     robust: bool
     order: int | None
@@ -119,24 +119,24 @@ class _Differentiation(_Common, total=False):
 
 @overload
 def integrate(
-    actions: A, start: StateLike = ..., dt: Array | float | None = ..., mode: ModeName = ...,
+    actions: A, start: StateLike = ..., dt: ArrayLike | float | None = ..., mode: ModeName = ...,
     **options: Unpack[_Integration],
 ) -> Trajectory[A]: ...  # fmt: skip
 @overload
 def integrate(
-    actions: A, start: StateLike = ..., dt: Array | float | None = ..., mode: ModeName = ...,
+    actions: A, start: StateLike = ..., dt: ArrayLike | float | None = ..., mode: ModeName = ...,
     *, write: Written, **options: Unpack[_Integration],
 ) -> Trajectory[A | None]: ...  # fmt: skip
 def integrate(
-    actions: Array,
+    actions: ArrayLike,
     start: StateLike = None,
-    dt: Array | float | None = None,
+    dt: ArrayLike | float | None = None,
     mode: ModeName = "acceleration",
     *,
-    times: Array | None = None,
-    goal: State | Array | None = None,
-    start_index: Array | None = None,
-    goal_index: Array | None = None,
+    times: ArrayLike | None = None,
+    goal: State | ArrayLike | None = None,
+    start_index: ArrayLike | None = None,
+    goal_index: ArrayLike | None = None,
     scheme: SchemeName | None = None,
     ends: EndsName | None = None,
     degree: int | None = None,
@@ -147,7 +147,7 @@ def integrate(
     write: str | Iterable[str] = QUANTITIES,
     backend: BackendName | None = None,
     allow_nonfinite: bool = False,
-    lengths: Array | None = None,
+    lengths: ArrayLike | None = None,
     commands: KindName | None = None,
     absolute: DofChoice | None = None,
     out: Trajectory | None = None,
@@ -218,14 +218,14 @@ def differentiate(
     positions: A, *, write: Written, **options: Unpack[_Differentiation]
 ) -> Trajectory[A | None]: ...
 def differentiate(
-    positions: Array,
+    positions: ArrayLike,
     *,
-    dt: Array | float | None = None,
-    times: Array | None = None,
+    dt: ArrayLike | float | None = None,
+    times: ArrayLike | None = None,
     method: MethodName | None = None,
     window: int | str | None = None,
     degree: int | None = None,
-    bandlimit: Array | float | None = None,
+    bandlimit: ArrayLike | float | None = None,
     noise: float | None = None,
     robust: bool = False,
     order: int | None = None,
@@ -233,7 +233,7 @@ def differentiate(
     write: str | Iterable[str] = QUANTITIES,
     backend: BackendName | None = None,
     allow_nonfinite: bool = False,
-    lengths: Array | None = None,
+    lengths: ArrayLike | None = None,
     max_gap: float | None = None,
 ) -> Trajectory:
     """Differentiates recorded positions into position, velocity, acceleration and jerk.
@@ -291,7 +291,7 @@ def differentiate(
 
 @eager
 def _segments(
-    inputs: Inputs, lengths: Array | None, gap: float
+    inputs: Inputs, lengths: ArrayLike | None, gap: float
 ) -> tuple[_prepared.Arrays, Numbers, dict[str, Numbers]]:
     """Cuts recordings at gaps: a padded batch of segments, their lengths and their origins."""
     positions, times, least = inputs.actions, inputs.times, inputs.mode.least_rows
@@ -302,11 +302,11 @@ def _segments(
     counts = np.full(batch, rows) if lengths is None else read_lengths(lengths, batch, rows)
     # stamps in the padding are not read, so they are replaced before stamps are checked
     raise_if_any(shape_faults(extend_steps(inputs, counts, rows)))
-    stamps = np.broadcast_to(to_numpy(times, "times"), (batch, rows))
+    table = np.broadcast_to(to_numpy(times, "times"), (batch, rows))
     segments = [
         (k, part[0], len(part))
         for k, count in enumerate(counts)
-        for part in split_at_gaps(stamps[k, :count], gap)
+        for part in split_at_gaps(table[k, :count], gap)
         if len(part) >= least
     ]
     if not segments:
@@ -317,17 +317,17 @@ def _segments(
     line, column = recording[:, None], first[:, None] + np.arange(counts.max())
     column = column.clip(max=rows - 1)  # behind the end of a segment is padding
     stamps = times if times.ndim == 2 else times[None]
-    positions, times = (
+    positions, stamps = (
         x[index_array(line % len(x), x), index_array(column, x)] for x in (positions, stamps)
     )
-    arrays = _prepared.Arrays(positions, None, times)
+    arrays = _prepared.Arrays(positions, None, stamps)
     return arrays, counts, {"recording": recording, "first_row": first}
 
 
 @eager
 def _commanded(
     arrays: _prepared.Arrays, options: tuple[Any, ...], dtype: Any, write: Any,
-    backend: str | None, allow_nonfinite: bool, lengths: Array | None, commands: str | None,
+    backend: str | None, allow_nonfinite: bool, lengths: ArrayLike | None, commands: str | None,
     absolute: DofChoice | None,
 ) -> Trajectory:  # fmt: skip
     """Integrates actions that are increments, offsets or, for some dofs, positions."""
@@ -346,7 +346,7 @@ def _commanded(
     values = dtype, write, backend, allow_nonfinite, lengths
     positions = meaning.mode_inputs(inputs).actions
     result = _trajectory(_integration, arrays._replace(actions=positions), options, *values)
-    outputs = result.outputs()
+    outputs: dict[str, Any] = result.outputs()
     if clique_dofs := meaning.clique_dofs(inputs):
         # a second call computes these dofs alone; the first has computed them as rates, in vain
         start = State(**{name: x[..., clique_dofs] for name, x in inputs.start.items()})
@@ -362,7 +362,7 @@ def _commanded(
 
 def _trajectory(
     make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...], dtype: Any,
-    write: Any, backend: str | None, allow_nonfinite: bool, lengths: Array | None,
+    write: Any, backend: str | None, allow_nonfinite: bool, lengths: ArrayLike | None,
     out: Trajectory | None = None,
 ) -> Trajectory:  # fmt: skip
     """Computes a batch: padded, within torch.compile, or by a call that is kept for others."""
@@ -387,16 +387,17 @@ def _filled(fields: tuple[Any, ...], out: Trajectory | None) -> Trajectory:
 
 @overload
 def prepare(
-    shape: Sequence[int], mode: ModeName = ..., *, dt: Array | float | None = ...,
+    shape: Sequence[int], mode: ModeName = ..., *, dt: ArrayLike | float | None = ...,
     **options: Unpack[_Integration],
 ) -> Integrator: ...  # fmt: skip
 @overload
 def prepare(
-    shape: Sequence[int], mode: ModeName = ..., *, dt: Array | float | None = ..., write: Written,
+    shape: Sequence[int], mode: ModeName = ..., *, dt: ArrayLike | float | None = ...,
+    write: Written,
     **options: Unpack[_Integration],
 ) -> Integrator[None]: ...  # fmt: skip
 def prepare(
-    shape: Sequence[int], mode: ModeName = "acceleration", *, dt: Array | float | None = None,
+    shape: Sequence[int], mode: ModeName = "acceleration", *, dt: ArrayLike | float | None = None,
     **options: Any,
 ) -> Integrator:  # fmt: skip
     """Makes ``integrate`` for actions of one shape, which looks up its options once.
@@ -451,7 +452,7 @@ class Integrator(Generic[N]):
         return f"Integrator({', '.join(shown)})"
 
     def __call__(
-        self, actions: A, start: StateLike = None, dt: Array | float | None = None, *,
+        self, actions: A, start: StateLike = None, dt: ArrayLike | float | None = None, *,
         goal: State | Array | None = None, out: Trajectory | None = None,
     ) -> Trajectory[A | N]:  # fmt: skip
         """Computes ``integrate(actions, start, dt, goal=goal, out=out)`` with the options.
@@ -491,7 +492,8 @@ class Integrator(Generic[N]):
 @eager
 def _padded(
     make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...],
-    write: Sequence[str], dtype: Any, backend: str | None, allow_nonfinite: bool, lengths: Array,
+    write: Sequence[str], dtype: Any, backend: str | None, allow_nonfinite: bool,
+    lengths: ArrayLike,
 ) -> Trajectory:  # fmt: skip
     """Computes the trajectories of a padded batch."""
     inputs = make(arrays, allow_nonfinite, *options)
@@ -505,7 +507,7 @@ def _padded(
     # Rows behind the last action (central of cuRobo, bspline) go on as its own step does: each
     # trajectory then has steps, or time stamps, of its own.
     if inputs.mode.row_count(1, inputs.recorded) > 2 and counts.min(initial=horizon) < horizon:
-        changes = {}
+        changes: dict[str, Any] = {}
         for name, values in (("dt", inputs.dt), ("times", inputs.times)):
             if values is not None and values.ndim and values.shape[-1] > 1:
                 lines = values[None] if values.ndim == 1 else values

@@ -87,7 +87,7 @@ class Inputs:
     @property
     def horizon(self) -> int:
         """H, the number of actions per trajectory."""
-        return self.actions.shape[1]  # type: ignore[no-any-return]  # a symbol while torch traces
+        return self.actions.shape[1]  # a symbol while torch traces
 
     @cached_property
     def rows(self) -> int:
@@ -185,7 +185,7 @@ class Inputs:
     ) -> Inputs:
         """Reads trajectories begin..end; messages number them from begin − shift on."""
 
-        def read(values: Array | None, shared: bool = False) -> Array | None:
+        def read(values: Any, shared: bool = False) -> Any:
             if values is None or values.ndim == 0:
                 return values
             first, last = (0, values.shape[0]) if shared else (begin, end)
@@ -273,7 +273,7 @@ class Inputs:
                 values = {name: repeated(part, count) for name, part in values.items()}
             return [values.get(name) for name in QUANTITIES]
 
-        def index(rows: Array | None) -> Array | None:
+        def index(rows: Array | None) -> Any:
             if rows is None:
                 return None
             # int64 is what every backend indexes with
@@ -281,7 +281,7 @@ class Inputs:
                 return _on_device(rows, device).long()
             return _on_device(to_numpy(rows).astype(np.int64), device)
 
-        actions = _on_device(self.actions, device)
+        actions: Any = _on_device(self.actions, device)
         if str(actions.dtype) == "torch.bfloat16":
             actions = actions.float()  # not all kernels read bfloat16
         steps = self.steps
@@ -304,7 +304,7 @@ class Inputs:
         rows = compute_rows(self.program(), operands, choice.kernels, dtype, flags)
         return {name: x for name, x in zip(QUANTITIES, rows, strict=True) if x is not None}
 
-    def can_check(self, values: Array) -> bool:
+    def can_check(self, values: Array | None) -> bool:
         if not is_torch(values):
             return isinstance(values, np.ndarray)
         return not (self.allow_nonfinite and values.device.type != "cpu") and readable(values)
@@ -332,7 +332,7 @@ def program_for(mode: Mode, horizon: int, recorded: bool, uneven: bool) -> Progr
     return mode.program(horizon, recorded, uneven)
 
 
-def _on_device(values: Array, device: str | None) -> Array:
+def _on_device(values: Array, device: str | None) -> Any:
     """Moves values to a device as a torch tensor; without a device, makes a NumPy array."""
     if device is not None:
         return to_torch(values, device)

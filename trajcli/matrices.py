@@ -29,7 +29,7 @@ from trajcli.arrays import (
 )
 from trajcli.errors import InputError, UsageError, describe, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import Inputs
-from trajcli.kernels.program import Array, Band
+from trajcli.kernels.program import Array, ArrayLike, Band, Floats
 from trajcli.modes import QUANTITIES, make_mode
 from trajcli.names import AlignmentName, ConventionName, EndsName, ModeName, SchemeName
 
@@ -49,7 +49,7 @@ _CANCELLED = 2.0**-50
 def difference_matrix(
     n: int,
     order: int = 1,
-    dt: Array | float = 1.0,
+    dt: ArrayLike | float = 1.0,
     *,
     shifted: bool = False,
     previous: bool = False,
@@ -88,7 +88,7 @@ def difference_matrix(
 
 
 def integration_matrix(
-    n: int, order: int = 1, dt: Array | float = 1.0, *, offset: int = 0
+    n: int, order: int = 1, dt: ArrayLike | float = 1.0, *, offset: int = 0
 ) -> Array:
     """Builds running sums [n, n]: row t of S·u is Σ_{r ≤ t + offset} dt_r·u_r, ``order`` times.
 
@@ -107,7 +107,8 @@ def integration_matrix(
     steps = _steps(n, dt)
     # each sum is a lower triangle of ones, whose columns are scaled by the steps
     once = match_library(np.tri(n, n, offset), steps) * steps
-    return library(once).linalg.matrix_power(once, order)
+    sums: Array = library(once).linalg.matrix_power(once, order)
+    return sums
 
 
 def start_state_masks(n: int) -> tuple[Array, Array]:
@@ -119,7 +120,7 @@ def start_state_masks(n: int) -> tuple[Array, Array]:
     return np.eye(n, 1), np.diag(np.minimum(np.arange(n), 1.0))
 
 
-def clique_matrix(n: int, dt: Array | float) -> Array:
+def clique_matrix(n: int, dt: ArrayLike | float) -> Array:
     """Builds the matrix [4·n, 4 + n] from positions to position, velocity, acceleration and jerk.
 
     The columns are position, velocity, acceleration and jerk of the start state, then n positions.
@@ -130,7 +131,7 @@ def clique_matrix(n: int, dt: Array | float) -> Array:
         dt: seconds, a number or one per step [n], dt[t] the step into position t.
     """
     # alignment actions leaves out the row of the start state, which no position determines
-    clique = operator(n, _steps(n, dt), "clique", alignment="actions")
+    clique: Any = operator(n, _steps(n, dt), "clique", alignment="actions")
     return concatenate([clique.C, clique.A], 1)
 
 
@@ -164,7 +165,7 @@ def ramp_and_hold_matrix(n: int, factor: int, hold: int) -> Array:
     return _upsampling(n, factor, np.minimum(np.arange(factor)[:, None] / (factor - hold), 1.0))
 
 
-def linspace(start: Array, end: Array, rows: int) -> Array:
+def linspace(start: ArrayLike, end: ArrayLike, rows: int) -> Array:
     """Computes straight lines from start to end [..., D], float64 [..., rows, D], with exact ends.
 
     A single row is the start. Raises UsageError for shapes that do not broadcast.
@@ -178,21 +179,22 @@ def linspace(start: Array, end: Array, rows: int) -> Array:
         raise UsageError(wrong_shape("end", f"{describe(a.shape)}, as start", b.shape)) from None
 
 
-def _upsampling(n: int, factor: int, share: Array) -> Array:
+def _upsampling(n: int, factor: int, share: Floats) -> Array:
     """Builds upsampling in which row i + 1 has the weight share[j] [factor, 1] in i·factor + j."""
     before, after = np.kron(np.eye(n), 1.0 - share), np.kron(np.eye(n, k=1), share)
     # the last row has no next one to go to
     return (before + after)[: (n - 1) * factor + 1]
 
 
-def _steps(n: int, dt: Array | float) -> Array:
+def _steps(n: int, dt: ArrayLike | float) -> Array:
     """Reads dt as float64 [n]; raises UsageError for another shape or steps that are not > 0."""
     steps = float64(as_array(dt, "dt"))
     if tuple(steps.shape) not in ((), (n,)):
         raise UsageError(wrong_shape("dt", f"a number or [{n}]", steps.shape))
     if readable(steps):
         raise_if_any(step_faults(to_numpy(steps), "dt"), UsageError)
-    return library(steps).broadcast_to(steps, (n,))
+    each: Array = library(steps).broadcast_to(steps, (n,))
+    return each
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,10 +230,10 @@ class Operator:
 
 def operator(
     horizon: int,
-    dt: Array | float | None = None,
+    dt: ArrayLike | float | None = None,
     mode: ModeName | Literal["savgol"] = "acceleration",
     *,
-    times: Array | None = None,
+    times: ArrayLike | None = None,
     start: Literal["first"] | None = None,
     scheme: SchemeName | None = None,
     ends: EndsName | Literal["recording"] | None = None,
@@ -311,7 +313,7 @@ def operator(
         )
     # the weights of a window cancel for most actions, and leave rounding where they do
     if isinstance(inputs.program(), Band):
-        size = abs(actions)
+        size = library(actions).abs(actions)
         cancelled = size < _CANCELLED * library(size).amax(size, 1)[:, None]
         actions = library(size).where(cancelled, 0.0, actions)
     return Operator(

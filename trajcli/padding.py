@@ -5,12 +5,12 @@ This is how ``torch.nn.utils.rnn.pad_sequence`` pads. What a caller has in the p
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import (
     as_array,
@@ -23,12 +23,12 @@ from trajcli.arrays import (
 )
 from trajcli.errors import Fault, raise_if_any
 from trajcli.inputs import Inputs
-from trajcli.kernels.program import Array
+from trajcli.kernels.program import Array, ArrayLike, Integers, NumpyArray
 
-Numbers = npt.NDArray[np.int64]
+Numbers = Integers
 
 
-def read_lengths(lengths: Array, batch: int, most: int) -> Numbers:
+def read_lengths(lengths: ArrayLike, batch: int, most: int) -> Numbers:
     """Reads the lengths [B] of trajectories; raises InputError unless each is 1 to ``most``."""
     # a trajectory of no rows would have no first row to start from
     values = as_array(lengths, "lengths")
@@ -45,12 +45,14 @@ def group_by_length(lengths: Numbers) -> list[Numbers]:
     return [np.flatnonzero(lengths == length) for length in sorted({*lengths.tolist()})]
 
 
-def index_array(numbers: npt.NDArray[Any], values: Array) -> Array:
+def index_array(numbers: NumpyArray, values: Array) -> Any:
     """Moves numbers to the library, and the device, of the values that they index."""
-    return library(values).from_numpy(numbers).to(values.device) if is_torch(values) else numbers
+    if is_torch(values):
+        return sys.modules["torch"].from_numpy(numbers).to(values.device)
+    return numbers
 
 
-def split_at_gaps(stamps: npt.NDArray[Any], gap: float) -> list[Numbers]:
+def split_at_gaps(stamps: NumpyArray, gap: float) -> list[Numbers]:
     """Splits the rows of a recording where its stamps [T] are more than ``gap`` apart."""
     ends = np.flatnonzero(np.diff(stamps.astype(np.float64)) > gap) + 1
     return np.split(np.arange(len(stamps)), ends)
@@ -72,7 +74,7 @@ def extend_steps(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
     # single steps, and those of a shape that is reported as wrong, are left as they are
     if values is None or count == 1 or values.shape[:-1] not in ((), (1,), lengths.shape):
         return inputs
-    wide = widen(values).reshape(-1, count)
+    wide: Array = widen(values).reshape(-1, count)
     # the last entry of each line; one line that several trajectories share ends with the longest
     last = (lengths if len(wide) == len(lengths) else lengths.max(keepdims=True))[:, None]
     last = last - 1 + count - horizon
@@ -86,7 +88,8 @@ def extend_steps(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
     step = choose(index_array(last < unused, wide), library(wide).ones_like(step), step)
     tail = wide[line, end] + index_array(since, wide) * step if stamped else step
     wide = choose(index_array(since > 0, wide), tail, wide).reshape(values.shape)
-    return replace(inputs, **{"times" if stamped else "dt": wide})
+    changed: dict[str, Any] = {"times" if stamped else "dt": wide}
+    return replace(inputs, **changed)
 
 
 def select_trajectories(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:

@@ -7,13 +7,12 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import arange, eager, float64, library, match_library, seconds, to_numpy
 from trajcli.calls import differentiate
 from trajcli.curves.retiming import Limit, limit_pairs
 from trajcli.errors import InputError, describe
-from trajcli.kernels.program import Array, Floats, Integers
+from trajcli.kernels.program import Array, ArrayLike, Booleans, Floats, Integers, NumpyArray
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import QUANTITIES
 from trajcli.padding import group_by_length, index_array, merge_groups, read_lengths
@@ -43,7 +42,7 @@ _LARGEST_HZ, _LEAST_MAGNITUDE, _PADDING = 10.0, 0.05, 4
 @eager
 def score(
     trajectory: Trajectory, limits: Mapping[str, Limit] | None = None, *,
-    lengths: Array | None = None, still: float | None = None,
+    lengths: ArrayLike | None = None, still: float | None = None,
 ) -> Scores:  # fmt: skip
     """Scores trajectories: duration, jerk, smoothness, standstill and more.
 
@@ -89,7 +88,7 @@ def score(
         peaks = block_extremes(to_numpy(group[name], name), bounds.get(name))
         extremes.append(peaks.swapaxes(0, 1))
     scores = {known: merge_groups([x[known] for x in scored], groups) for known in scored[0]}
-    scores["saturation"] = saturation(merge_groups(extremes, groups).swapaxes(0, 1))
+    scores["saturation"] = saturation(to_numpy(merge_groups(extremes, groups)).swapaxes(0, 1))
     return {name: match_library(scores[name], time) for name in UNITS if name in scores}
 
 
@@ -127,13 +126,13 @@ def block_scores(
         if not increasing.all():
             times = np.where(increasing[:, None], times, np.nan)
             steps = np.diff(times)
-        speeds, duration = list[Floats](), times[:, -1] - times[:, 0]
+        speeds, duration = list[Array](), times[:, -1] - times[:, 0]
         if turns is not None:
             angular, spin = angular_scores(turns, times, step)
             scores |= angular
             speeds.append(spin)
         if "velocity" in parts:
-            speed = _norm(parts["velocity"])
+            speed: Any = _norm(parts["velocity"])
             # adding 0·peak makes the score NaN where a speed is not finite
             scores["still"] = (_slow([speed], still) * steps).sum(1) / duration + 0 * speed.max(1)
             speeds.append(speed)
@@ -144,8 +143,8 @@ def block_scores(
             unknown = 0.0 * (duration + np.max(speeds, (0, 2)))
             scores |= {n: x + unknown for n, x in idle_seconds(_slow(speeds, still), steps).items()}
         if "jerk" in parts:
-            values = np.abs(parts["jerk"].reshape(count, -1), dtype=np.float64)
-            scores["p95_jerk"] = np.quantile(values, 0.95, axis=1)
+            jerks = np.abs(parts["jerk"].reshape(count, -1), dtype=np.float64)
+            scores["p95_jerk"] = np.quantile(jerks, 0.95, axis=1)
         shares = list[Floats]()
         for name in (n for n in QUANTITIES if n in parts and n in bounds):
             (lower, upper), values = bounds[name], parts[name]
@@ -175,7 +174,7 @@ def _smooth_scores(parts: Mapping[str, Array], times: Array) -> Scores:
         # dimensionless jerk: T³/v_peak² · ∫ |j|² dt, by the trapezoidal rule
         steps, peak = times[:, 1:] - times[:, :-1], array.amax(_norm(parts["velocity"]), 1)
         total = (0.5 * (squares[:, 1:] + squares[:, :-1]) * steps).sum(1)
-        moving = (peak > 0) & (steps > 0).all(1)
+        moving = array.logical_and(peak > 0, (steps > 0).all(1))
         cost = duration**3 * total / array.where(moving, peak, 1.0) ** 2
         # the logarithm of zero would have a gradient of NaN
         zero = moving & (cost == 0.0)
@@ -185,14 +184,15 @@ def _smooth_scores(parts: Mapping[str, Array], times: Array) -> Scores:
 
 
 def add_derivatives(
-    parts: Mapping[str, Array], times: Array, step: float | None, good: Array, needed: set[str]
-) -> dict[str, Array]:
+    parts: Mapping[str, Array], times: Array, step: float | None,
+    good: Booleans, needed: set[str],
+) -> dict[str, Array]:  # fmt: skip
     """Adds the quantities that are needed and absent, as central differences of the positions, NaN
     for trajectories that are not ``good`` [b]."""
     missing = [name for name in QUANTITIES[1:] if name in needed and name not in parts]
     if not missing or "position" not in parts:
         return dict(parts)
-    position = parts["position"]
+    position: Any = parts["position"]
     array, valid = library(position), index_array(good, position)[:, None]
     if position.shape[1] < WINDOW or not good.any():
         unknown = array.full_like(float64(position), np.nan)
@@ -227,21 +227,21 @@ def angular_rates(
     return rates
 
 
-def _slow(speeds: Sequence[Floats], still: float | None) -> npt.NDArray[np.bool_]:
+def _slow(speeds: Sequence[Any], still: float | None) -> Booleans:
     """Tells in which steps [b, T − 1] every speed [b, T] is on average one of standstill."""
     most = [_STILL * x.max(1, keepdims=True) if still is None else still for x in speeds]
     slow = [0.5 * (x[:, 1:] + x[:, :-1]) <= y for x, y in zip(speeds, most, strict=True)]
     return np.asarray(np.all(slow, 0))
 
 
-def _moving(slow: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
+def _moving(slow: Booleans) -> tuple[Integers, Integers]:
     """Finds the first step in which each trajectory moves, and the one after the last."""
     count, never = slow.shape[1], slow.all(1)  # the number of steps, and 0, if it never moves
     first = np.where(never, count, slow.argmin(1) if count else 0)
     return first, np.where(never, 0, count - slow[:, ::-1].argmin(1) if count else 0)
 
 
-def idle_seconds(slow: npt.NDArray[np.bool_], steps: Floats) -> dict[str, Floats]:
+def idle_seconds(slow: Booleans, steps: Floats) -> dict[str, Floats]:
     """Measures the standstill at the start, at the end, and the longest between, in seconds."""
     elapsed = np.cumsum(np.insert(steps, 0, 0.0, 1), 1)
     (first, last), rows = _moving(slow), np.arange(len(steps))
@@ -259,9 +259,9 @@ def moving_rows(
     turns: Floats,
 ) -> Integers:  # fmt: skip
     """Finds the rows, first to stop [b, 2], between the idle ends: 0 to 0 if it never moves."""
-    increasing = (np.diff(times) > 0).all(1)
+    increasing = np.all(np.diff(times) > 0, axis=1)
     with np.errstate(all="ignore"):
-        speeds = list[Floats]()
+        speeds = list[Array]()
         if next(iter(parts.values())).shape[2]:  # no dofs where all are rotations
             known = add_derivatives(parts, times, step, increasing, {"velocity"})
             speeds.append(_norm(known["velocity"]))
@@ -272,33 +272,35 @@ def moving_rows(
     return np.where(moves[:, None], np.stack([first, last + 1], 1), 0)
 
 
-def angular_scores(quaternions: Floats, times: Floats, step: float | None) -> tuple[Scores, Floats]:
+def angular_scores(quaternions: Floats, times: Array, step: float | None) -> tuple[Scores, Floats]:
     """Scores orientations [b, T, R, 4] at times [b or 1, T], with their angular speed [b, T]."""
-    times = np.broadcast_to(times, quaternions.shape[:2])
+    stamps = np.broadcast_to(times, quaternions.shape[:2])
     turns = angle(quaternions[:, 1:], quaternions[:, :-1])
-    rates = angular_rates(quaternions, times, step, ["angular_velocity"])["angular_velocity"]
-    speed = _norm(rates.reshape(*times.shape, -1))
+    rates = angular_rates(quaternions, stamps, step, ["angular_velocity"])["angular_velocity"]
+    speed: Any = _norm(rates.reshape(*stamps.shape, -1))
     with np.errstate(all="ignore"):
-        even = speed if step is not None else _interpolate_evenly(speed, times)
-        return {"angular_path": _norm(turns).sum(1), "angular_sparc": _sparc(even, times)}, speed
+        even = speed if step is not None else _interpolate_evenly(speed, stamps)
+        return {"angular_path": _norm(turns).sum(1), "angular_sparc": _sparc(even, stamps)}, speed
 
 
 def _squares(values: Array) -> Array:
     wide = float64(values)
-    return library(wide).einsum("btd,btd->bt", wide, wide)
+    squares: Array = library(wide).einsum("btd,btd->bt", wide, wide)
+    return squares
 
 
 def _norm(values: Array) -> Array:
     return _root(_squares(values))
 
 
-def _root(values: Array) -> Array:
+def _root(values: Any) -> Array:
     """Takes square roots with a gradient of zero, not infinity, at zero."""
     array, zero = library(values), values == 0.0
-    return array.where(zero, 0.0, array.sqrt(array.where(zero, 1.0, values)))
+    root: Array = array.where(zero, 0.0, array.sqrt(array.where(zero, 1.0, values)))
+    return root
 
 
-def _interpolate_evenly(speed: Floats, times: Floats) -> Floats:
+def _interpolate_evenly(speed: Floats, times: Array) -> Floats:
     """Interpolates the speed [b, T] linearly at as many evenly spaced times."""
     # on a time axis from 0 to 1 for each, so that equal trajectories have equal scores
     known = (times - times[:, :1]) / (times[:, -1:] - times[:, :1])
@@ -306,7 +308,7 @@ def _interpolate_evenly(speed: Floats, times: Floats) -> Floats:
     return np.stack([np.interp(even, *rows) for rows in zip(known, speed, strict=True)])
 
 
-def _sparc(speed: Floats, times: Floats) -> Floats:
+def _sparc(speed: Floats, times: Array) -> Floats:
     """Computes the spectral arc length of even rows [b, T] (Balasubramanian et al., 2015)."""
     count, rows = speed.shape
     size = 2 ** (int(np.ceil(np.log2(rows))) + _PADDING)
@@ -329,7 +331,7 @@ def _sparc(speed: Floats, times: Floats) -> Floats:
     return result
 
 
-def block_extremes(values: Array, bounds: tuple[Floats, Floats] | None = None) -> Floats:
+def block_extremes(values: NumpyArray, bounds: tuple[Floats, Floats] | None = None) -> Floats:
     """Finds the least and the largest value of each dof, cut at the limits, and the shares of the
     trajectory's values that are there: [4, b, D]."""
     # rows first, since NumPy is slow along a short axis

@@ -32,7 +32,7 @@ from trajcli.arrays import (
 from trajcli.arrays import concatenate as join_arrays
 from trajcli.errors import InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import LateTimes, repeated
-from trajcli.kernels.program import Array
+from trajcli.kernels.program import Array, ArrayLike
 from trajcli.modes import MODES, QUANTITIES
 from trajcli.names import QuantityName
 from trajcli.padding import padded, read_lengths
@@ -191,7 +191,7 @@ class Trajectory(Container, Generic[T]):
             step = equal_step(to_numpy(self.time), lengths)
         return self.time[..., 1:] - self.time[..., :-1] if step is None else step
 
-    def state(self, at: int | float | Array) -> State:
+    def state(self, at: ArrayLike | float) -> State:
         """Takes the state [B, D] at a row or at a time. Differentiable.
 
         ``integrate(actions, plan.state(-1), dt)`` continues a plan from its end.
@@ -213,7 +213,8 @@ class Trajectory(Container, Generic[T]):
         # one row of all trajectories is a view
         if type(at) is int and self.lengths is None:
             return State(*[x[:, at] for x in self.outputs().values()])
-        index = match_library(as_array(at, "at"), self.position, "at")
+        like: Any = self.position
+        index = match_library(as_array(at, "at"), like, "at")
         if "int" not in str(index.dtype):
             samples = sample(self, index.reshape(-1, 1))
             return State(*[x[:, 0] for x in samples.outputs().values()])
@@ -226,11 +227,12 @@ class Trajectory(Container, Generic[T]):
 
     def outputs(self) -> dict[str, Array]:
         """Lists the outputs that are not None, by name."""
-        return {name: x for name, x in zip(QUANTITIES, self, strict=True) if x is not None}
+        values: Iterable[Any] = self
+        return {name: x for name, x in zip(QUANTITIES, values, strict=True) if x is not None}
 
     @eager
     def save(
-        self, path: str | Path, *, overwrite: bool = False, lengths: Array | None = None
+        self, path: str | Path, *, overwrite: bool = False, lengths: ArrayLike | None = None
     ) -> None:
         """Writes an .h5 or .npz file as ``trajcli integrate`` does.
 
@@ -292,7 +294,7 @@ def _shapes(named: Mapping[str, Any]) -> str:
     return ", ".join(shown) + (f"; {kind}" if kind else "")
 
 
-StateLike = State | Array | Literal["zero"] | None
+StateLike = State | ArrayLike | Literal["zero"] | None
 Written = QuantityName | Iterable[QuantityName]
 """One name of an output, or several."""
 
@@ -315,17 +317,18 @@ def as_trajectory(value: Any) -> Trajectory:
         if name in outputs and not (sound and tuple(x.shape) == shape)
     )
     raise_if_any(time_stamp_shape_faults(arrays["time"].shape, shape[0], shape[1], "time"))
-    return replace(value, **in_one_library(arrays))
+    alike: dict[str, Any] = in_one_library(arrays)
+    return replace(value, **alike)
 
 
 @overload
-def sample(trajectory: Trajectory[T], times: Array | float) -> Trajectory[T]: ...
+def sample(trajectory: Trajectory[T], times: ArrayLike | float) -> Trajectory[T]: ...
 @overload
 def sample(
-    trajectory: Trajectory[T], times: Array | float, *, write: Written
+    trajectory: Trajectory[T], times: ArrayLike | float, *, write: Written
 ) -> Trajectory[T | None]: ...
 def sample(
-    trajectory: Trajectory, times: Array | float, *, write: str | Iterable[str] = QUANTITIES
+    trajectory: Trajectory, times: ArrayLike | float, *, write: str | Iterable[str] = QUANTITIES
 ) -> Trajectory:
     """Samples a trajectory exactly, at any times between its first row and its last.
 
@@ -480,8 +483,8 @@ def _join_in_time(parts: Sequence[Trajectory]) -> Trajectory:
         # the row at time 0 is the end of the previous trajectory, up to the rounding of float32
         if not later and (begin <= 0.0).all():
             name, first = next(iter(part.outputs().items()))
-            jump = first[:, 0] - previous.outputs()[name][:, -1]
-            if readable(jump) and (abs(jump) > 1e-6 * abs(first[:, 0])).any():
+            jump: Any = first[:, 0] - previous.outputs()[name][:, -1]
+            if readable(jump) and (abs(jump) > 1e-6 * library(first).abs(first[:, 0])).any():
                 what = "a trajectory that does not start where the one before ends"
                 hint = "trajectory[:, 1:] leaves its start out"
                 raise InputError(what, where="trajectories", hint=hint)

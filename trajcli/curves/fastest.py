@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import time_stamp_faults
 from trajcli.calls import differentiate, integrate
 from trajcli.errors import Fault, InputError, UsageError, join_names, raise_if_any
 from trajcli.kernels.native import absence
 from trajcli.kernels.native.fastest import Path, Timing, fastest, sample
-from trajcli.kernels.program import Floats, Integers
+from trajcli.kernels.program import Booleans, Floats, Integers
 from trajcli.modes.mode import QUANTITIES
 from trajcli.trajectory import State
 
@@ -220,7 +219,8 @@ def _cut_corners(rows: Floats, radius: float) -> Path:
     start, goal = (State(rows[k], still, still, reach[k] * 60 / 225) for k in (0, -1))
     curve = integrate(points, start, 1 / 8, "bspline", degree=5, steps=8, ends="goal", goal=goal)
     rates = np.concatenate([curve.velocity, curve.acceleration])
-    return Path(curve.time, curve.position[0], rates, clock=True)
+    time: Any = curve.time
+    return Path(time, curve.position[0], rates, clock=True)
 
 
 def _sides(bounds: Bounds, dofs: int) -> Floats:
@@ -371,7 +371,7 @@ def _end_state(points: Floats, step: float) -> Floats:
     return np.stack([points[1] + bend / 6, *rates]) + 0.0  # no zero is negative
 
 
-def is_binding(values: Floats, lower: Floats, upper: Floats) -> npt.NDArray[np.bool_]:
+def is_binding(values: Floats, lower: Floats, upper: Floats) -> Booleans:
     """Tells where values [..., D] use 98 % of a limit or more: it binds. Zero uses none."""
     return np.where(values < 0, values <= 0.98 * lower, (values > 0) & (values >= 0.98 * upper))
 

@@ -27,7 +27,7 @@ from trajcli.arrays import (
 from trajcli.calls import integrate
 from trajcli.curves.resampling import row_knots
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
-from trajcli.kernels.program import Array, Floats
+from trajcli.kernels.program import Array, ArrayLike, Floats
 from trajcli.mode_options import DEGREE
 from trajcli.modes.mode import QUANTITIES
 from trajcli.trajectory import State, StateLike, sample, state_parts
@@ -64,10 +64,10 @@ class Fitted:
 
 @eager
 def fit(
-    positions: Array,
-    dt: Array | float | None = None,
+    positions: ArrayLike,
+    dt: ArrayLike | float | None = None,
     *,
-    times: Array | None = None,
+    times: ArrayLike | None = None,
     knots: int | None = None,
     error: float | None = None,
     degree: int = 3,
@@ -103,7 +103,7 @@ def fit(
     if (knots is None) == (error is None) or (dt is None) == (times is None):
         raise UsageError("either knots or an error, and either dt or times", where="fit")
     # in NumPy, since the fit reads the values of times: they have no gradient
-    stamps = row_knots(np.broadcast_to(0.0, tuple(rows.shape)), dt, times).times
+    stamps: Any = row_knots(np.broadcast_to(0.0, tuple(rows.shape)), dt, times).times
     raise_if_any([nonfinite_fault(rows, "positions", ("trajectory", "row", "dof"))])
     ends = list[dict[str, Array]]()
     for state, role in ((start, "start"), (goal, "goal")):
@@ -228,7 +228,7 @@ def _curve(unknowns: Array, at: Floats, degree: int) -> Array:
     motion = integrate(
         points, start, 1.0, "bspline", degree=degree, ends="goal", goal=goal, backend="auto"
     )
-    return sample(motion, at, write=["position"]).position
+    return sample(motion, at, write=["position"]).outputs()["position"]
 
 
 def _least_squares(rows: Array, at: Floats, degree: int, free: Any) -> Array:

@@ -9,7 +9,6 @@ from itertools import pairwise, takewhile
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import (
     DofChoice,
@@ -44,7 +43,7 @@ from trajcli.curves.sampling import (
 )
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import Inputs, shape_faults
-from trajcli.kernels.program import Array, Floats
+from trajcli.kernels.program import Array, ArrayLike, Booleans, Floats, NumpyArray
 from trajcli.modes import MODES, QUANTITIES, make_mode
 from trajcli.names import CurveName
 from trajcli.padding import extend_steps, read_lengths, select_trajectories
@@ -77,16 +76,16 @@ _STOPPED = 0.01
 
 
 def resample(
-    rows: Trajectory | Array,
+    rows: Trajectory | ArrayLike,
     method: CurveName | None = None,
     *,
     rate: float | None = None,
-    at: Array | None = None,
-    dt: Array | float | None = None,
-    times: Array | None = None,
+    at: ArrayLike | None = None,
+    dt: ArrayLike | float | None = None,
+    times: ArrayLike | None = None,
     hold: float = 0.0,
     hold_dofs: DofChoice | None = None,
-    lengths: Array | None = None,
+    lengths: ArrayLike | None = None,
 ) -> Trajectory:
     """Resamples rows: evaluates a curve through them, and its derivatives, at other times.
 
@@ -169,8 +168,9 @@ def resample(
 
 
 def _resample_padded(
-    rows: Trajectory | Array, parts: Outputs, dt: Array | float | None, times: Array | None,
-    lengths: Array, method: CurveName | None, at: Array | None, options: Mapping[str, Any],
+    rows: Trajectory | ArrayLike, parts: Outputs, dt: ArrayLike | float | None,
+    times: ArrayLike | None, lengths: ArrayLike, method: CurveName | None, at: ArrayLike | None,
+    options: Mapping[str, Any],
 ) -> Trajectory:  # fmt: skip
     """Resamples each trajectory of a padded batch as if it were alone."""
     first = next(iter(parts.values()))
@@ -189,12 +189,12 @@ def _resample_padded(
     resampled = list[Trajectory]()
     for k, count in enumerate(counts.tolist()):
         part = select_trajectories(batch, np.array([k]), count)
-        single = {name: x[k : k + 1, :count] for name, x in parts.items()}
+        single: dict[str, Any] = {name: x[k : k + 1, :count] for name, x in parts.items()}
         new = at if at is None or at.ndim == 1 else at[k % len(at)]
-        source: Any = single[next(iter(single))]
+        source = single[next(iter(single))]
         clock: dict[str, Any] = {"dt": part.dt, "times": part.times}
         if isinstance(rows, Trajectory):
-            source, clock = replace(rows, **single, time=part.times, lengths=None), {}
+            source, clock = replace(rows, **single, time=clock["times"], lengths=None), {}
         resampled.append(resample(source, method, at=new, **clock, **options))
         method = resampled[0].options.get("method")
     return join_trajectories(resampled)
@@ -209,7 +209,7 @@ def hold_dof_rows(
 
 
 def new_times(
-    rows: Array, rate: float | None, at: Array | None, holds: bool, knots: Knots
+    rows: Array, rate: float | None, at: ArrayLike | None, holds: bool, knots: Knots
 ) -> tuple[Array, Array]:
     """Finds the new times of rows [B, T, D], and at which times [1 or B, N] to evaluate the curve.
 
@@ -286,13 +286,14 @@ def stops(method: str | None, mode: str, options: Mapping[str, Any]) -> bool:
     return planned or method in METHODS[:3]
 
 
-def at_rest(parts: Outputs, knots: Array) -> npt.NDArray[np.bool_]:
+def at_rest(parts: Outputs, knots: Array) -> Booleans:
     """Tells for each trajectory [B] whether it has stopped; if rows cannot be read, it has not."""
     # the rates at the last row decide, or the last step if there are none
     rows, *rates = (parts[name] for name in _consecutive(parts)[:2])
     rise, step = rows[:, -1] - rows[:, -2:][:, 0], knots[:, -1:] - knots[:, -2:][:, :1]
-    slow = abs(rates[0][:, -1]) <= _STOPPED if rates else abs(rise) <= _STOPPED * step
-    return to_numpy(slow.all(1)) if readable(slow) else np.zeros(len(slow), bool)
+    size = library(knots).abs(rates[0][:, -1] if rates else rise)
+    slow: Any = size <= (_STOPPED if rates else _STOPPED * step)
+    return to_numpy(slow).all(1) if readable(slow) else np.zeros(len(slow), bool)
 
 
 def mode_curve(mode: str, options: Mapping[str, Any], parts: Outputs, knots: Array) -> Curve:
@@ -392,7 +393,7 @@ def option_faults(method: str | None, hold: float) -> Iterator[Fault]:
 
 
 def row_knots(
-    rows: Array, dt: Array | float | None, times: Array | None, method: str | None = None
+    rows: Array, dt: ArrayLike | float | None, times: ArrayLike | None, method: str | None = None
 ) -> Knots:
     """Finds the times of rows [B, T, D]; raises InputError for wrong ones, and for other rows."""
     shape = tuple(rows.shape)
@@ -417,12 +418,12 @@ def row_knots(
     if readable(times):
         values = to_numpy(times).reshape(stamps.shape)
         raise_if_any(time_stamp_faults(values, "times"))
-        (table,) = seconds(values)
+        (table,) = map(to_numpy, seconds(values))
         rounding, durations = stamp_rounding(values), table[:, -1:] - table[:, :1]
     return Knots(knots - knots[:, :1], rounding, durations)
 
 
-def stamp_rounding(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> float:
+def stamp_rounding(stamps: NumpyArray, kind: np.dtype[Any] | None = None) -> float:
     """Bounds the error of time stamps and their differences by the rounding of their dtype, or of
     the ``kind`` that they were converted from."""
     kind = kind or stamps.dtype
@@ -452,16 +453,15 @@ def hermite(
     tau = (at - take(knots, base))[..., None]
     known = [take(x, base) for x in rows]
     if knots.shape[1] > 1:
-        far = abs(base - 1)  # the row before; the first row has only a step after it
+        far = library(base).abs(base - 1)  # the row before; the first row has only a step after it
         step = (take(knots, far) - take(knots, base))[..., None]
-        time = abs(take(knots, base))[..., None]
+        time = library(knots).abs(take(knots, base))[..., None]
         known += _higher_derivatives(known, [take(x, far) for x in rows], half_ulps, step, time)
     return [derivative(known, tau, order) for order in range(orders)]
 
 
 def _higher_derivatives(
-    base: Sequence[Array], far: Sequence[Array], half_ulps: Sequence[float], step: Array,
-    time: Array,
+    base: Sequence[Any], far: Sequence[Any], half_ulps: Sequence[float], step: Any, time: Array
 ) -> list[Array]:  # fmt: skip
     """Finds the higher derivatives at ``base`` of the polynomial through the values at ``far``.
 
@@ -502,7 +502,8 @@ def spline_slopes(rows: Array, knots: Array) -> Array:
     # through three rows it is the parabola, through two the line
     n = rows.shape[1]
     if n == 1:
-        return 0.0 * rows
+        still: Array = 0.0 * rows
+        return still
     h = (knots[:, 1:] - knots[:, :-1])[..., None]
     secant = (rows[:, 1:] - rows[:, :-1]) / h
     if n == 2:
@@ -535,7 +536,8 @@ def _solve_tridiagonal(below: Array, on: Array, above: Array, right: Array) -> A
     # The even rows are solved for their own unknown and inserted in the odd rows, which leaves a
     # tridiagonal system of half the size. Splines need no pivoting.
     if on.shape[1] == 1:
-        return right / on
+        solution: Array = right / on
+        return solution
     pivot, odd = on[:, 0::2], on.shape[1] // 2
     even = [x[:, 0::2] / pivot for x in (below, above, right)]
     before, after = ([x[:, k : k + odd] for x in even] for k in (0, 1))

@@ -43,7 +43,7 @@ from trajcli.curves.fastest import (
 from trajcli.curves.resampling import ARRAY_COUNTS, hermite
 from trajcli.curves.sampling import derivative, half_ulp, is_known, missing_parts, take, taylor
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
-from trajcli.kernels.program import Array, Floats, Integers
+from trajcli.kernels.program import Array, ArrayLike, Floats, NumpyArray
 from trajcli.mode_options import ANY_PACE
 from trajcli.modes.mode import QUANTITIES
 from trajcli.padding import padded, read_lengths, zero_padding
@@ -118,7 +118,7 @@ class Fastest(Trajectory):
         return State(*(self.ends[:, 1, k] for k in range(4))) if moves else None
 
 
-Limit = tuple[Array, Array] | Array | float
+Limit = tuple[ArrayLike, ArrayLike] | ArrayLike | float
 """The least and the largest value, each a number or [D]; a single one is the largest magnitude."""
 _Pair = tuple[Floats, Floats]
 # The least factor, whose third power is still a normal number; 1e100 is the largest.
@@ -210,7 +210,7 @@ def retime(
     pairs = limit_pairs(limits, trajectory.shape[-1], margin)
     parts = {name: to_numpy(values, name) for name, values in outputs.items()}
     # limits hold between the rows, too, where the curve there is known
-    between: Mapping[str, Floats] = {}
+    between: dict[str, Any] = {}
     if is_known(trajectory.mode, trajectory.options):
         between = extremes(trajectory.mode, trajectory.options, parts, to_numpy(time, "time"))
     last = np.full(len(next(iter(parts.values()))), time.shape[-1] - 1)
@@ -224,7 +224,7 @@ def retime(
     pace = find_pace(parts, pairs, bool(slower_only), between)
     (knots,) = seconds(time[None] if time.ndim == 1 else time)
     differentiable = any(map(has_gradient, (*outputs.values(), time)))
-    durations = knots[np.arange(len(last)) % len(knots), last] - knots[:, 0]
+    durations: Any = knots[np.arange(len(last)) % len(knots), last] - knots[:, 0]
     growth: Array | float = 1.0
     if duration is not None:
         pace = stretch_pace(pace, to_numpy(durations), float(duration))
@@ -234,8 +234,10 @@ def retime(
     # time is stretched from the first row on, which keeps its stamp
     factor = match_library(pace.factor, knots) * growth
     times = knots[:, :1] + (knots - knots[:, :1]) * factor[:, None]
+    scaled: dict[str, Any] = dict.fromkeys(QUANTITIES)
+    scaled |= scale_outputs(outputs, pace.factor, growth)
     return Retimed(
-        **dict.fromkeys(QUANTITIES) | scale_outputs(outputs, pace.factor, growth),
+        **scaled,
         time=times[0] if time.ndim == len(times) == 1 else times,
         mode=trajectory.mode,
         options={k: x for k, x in trajectory.options.items() if k in ANY_PACE},
@@ -280,9 +282,9 @@ def _fastest(
 ) -> Fastest:  # fmt: skip
     """Retimes by the method fastest, with ``count`` rows if that is given; see ``retime``."""
     if timeless := not isinstance(trajectory, Trajectory):
-        points = as_array(trajectory, "position")
-        points = points[None] if points.ndim == 2 else points
-        trajectory = Trajectory(points, None, None, None, np.arange([1, *points.shape][-2]))
+        path = as_array(trajectory, "position")
+        path = path[None] if path.ndim == 2 else path
+        trajectory = Trajectory(path, None, None, None, np.arange([1, *path.shape][-2]))
     source = as_trajectory(trajectory)
     outputs, like, (batch, most, dofs) = source.outputs(), source.position, source.shape
     if like is None:
@@ -333,7 +335,7 @@ def _fastest(
         goal=goal if moves else None, ends="goal" if moves else "plan",
         lengths=None if (horizons == horizons[0]).all() else horizons,
     )  # fmt: skip
-    rows = motion.outputs()
+    rows: dict[str, Any] = motion.outputs()
     # padding after the rows of a trajectory is left out
     shares = [
         binding_shares({n: x[k, : points[k].count] for n, x in rows.items()}, bounds)
@@ -364,9 +366,10 @@ def _growth(trajectory: Trajectory, knots: Array, pace: Pace) -> Array:
         if name in between:
             values = concatenate([values, between[name][numbers, :, 0, dof]], 1)
         # column 0 is the row, the others the extremes after it
-        value = values[np.arange(len(numbers)), root + 1]
+        value: Any = values[np.arange(len(numbers)), root + 1]
         share = (value / value.detach()) ** (1 / order)
-        growth = growth.index_put((match_library(numbers, knots),), share)
+        before: Any = growth
+        growth = before.index_put((match_library(numbers, knots),), share)
     return growth
 
 
@@ -439,7 +442,7 @@ def limit_pairs(limits: Any, dofs: int, margin: float = 1.0) -> dict[str, _Pair]
         limit = limits[name]
         # a single limit is the magnitude for both directions
         pair = limit if isinstance(limit, tuple) and len(limit) == 2 else (limit,)
-        sides = [margin * float64(read_values(as_array(x, name), name)) for x in pair]
+        sides: list[Any] = [margin * float64(read_values(as_array(x, name), name)) for x in pair]
         pairs[name] = (sides[0] if sides[1:] else -sides[0]), sides[-1]
         for side, array in zip(("lower", "upper"), pairs[name], strict=True):
             if array.shape not in ((), (dofs,)):
@@ -450,7 +453,7 @@ def limit_pairs(limits: Any, dofs: int, margin: float = 1.0) -> dict[str, _Pair]
     return pairs
 
 
-def _peaks(values: Array, name: str) -> tuple[Array, Array]:
+def _peaks(values: Array, name: str) -> tuple[NumpyArray, NumpyArray]:
     """Finds the range of each dof [B, D], extended to zero; raises InputError for NaN and Inf."""
     low, high = reduce_rows(np.minimum, values), reduce_rows(np.maximum, values)
     bad = ~(np.isfinite(low) & np.isfinite(high))
@@ -461,14 +464,14 @@ def _peaks(values: Array, name: str) -> tuple[Array, Array]:
     return np.minimum(low, 0), np.maximum(high, 0)
 
 
-def _shares(low: Array, high: Array, bounds: Sequence[Floats]) -> Floats:
+def _shares(low: NumpyArray, high: NumpyArray, bounds: Sequence[Floats]) -> Floats:
     lower, upper = bounds
     share: Floats = np.maximum(high.astype(np.float64) / upper, low.astype(np.float64) / lower)
     return share
 
 
 def scale_outputs(
-    parts: Mapping[str, Array], factor: Floats, growth: Array | float = 1.0
+    parts: Mapping[str, Array], factor: Array, growth: Array | float = 1.0
 ) -> dict[str, Array]:
     """Scales quantities [B, ...] to trajectories ``factor`` · ``growth`` [B] times as long."""
     scaled = dict(parts)
@@ -486,7 +489,7 @@ def _divide(values: Array, power: Array) -> Array:
 
 
 def _round_up(
-    factor: Floats, peaks: Mapping[str, tuple[Array, Array]], limits: Mapping[str, _Pair]
+    factor: Floats, peaks: Mapping[str, tuple[NumpyArray, NumpyArray]], limits: Mapping[str, _Pair]
 ) -> Floats:
     """Increases the factor until the values keep the limits after rounding to their dtype."""
     for turn in range(64):
@@ -494,7 +497,8 @@ def _round_up(
         step = float(np.finfo(np.float64).eps)
         for name, sides in peaks.items():
             (lower, upper), power = limits[name], factor ** QUANTITIES.index(name)
-            low, high = (_divide(side, power) for side in sides)
+            quotients: Iterator[Any] = (_divide(side, power) for side in sides)
+            low, high = quotients
             outside = (high.astype(np.float64) > upper) | (low.astype(np.float64) < lower)
             over |= outside.any(1)
             step = max(step, float(np.finfo(high.dtype).eps) / 2)
@@ -508,7 +512,7 @@ def _round_up(
 
 def extremes(
     mode: str, options: Mapping[str, Any], rows: Mapping[str, Array], times: Array,
-    steps: Integers | None = None,
+    steps: Array | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """Finds the extreme velocities, accelerations and jerks within the steps between rows.
 
@@ -537,11 +541,12 @@ def extremes(
         ends = (np.broadcast_to(to_numpy(x), shape) for x in (low, low + step))
         peaks = []
         for root in find_zeros([to_numpy(x) for x in known[order + 1 :]], *ends):
-            at = root
+            at: Any = root
             if is_torch(low):
                 # one step of Newton's method leaves a root where it is, and gives it its gradient
                 at = match_library(root, low)
-                bend, within = derivative(known, at, order + 2), at > low
+                bend: Any = derivative(known, at, order + 2)
+                within = at > low
                 newton = derivative(known, at, order + 1) / bend.where(within & (bend != 0), 1.0)
                 at = (at - newton).where(within, low)
             peaks.append(derivative(known, at, order))
@@ -578,12 +583,14 @@ def method_extremes(
 
 
 def polynomials(
-    method: str, rows: Sequence[Floats], knots: Floats, kinds: Sequence[np.dtype[Any]]
+    method: str, rows: Sequence[Floats], knots: Array, kinds: Sequence[np.dtype[Any]]
 ) -> list[Floats]:
     """Computes values and derivatives amid each step [B, T−1, D] of the cubic or quintic curve."""
     tables = [x.astype(np.float64) for x in rows[: ARRAY_COUNTS[method]]]
     half_ulps = [half_ulp(np.empty(0, kind)) for kind in kinds]
-    return hermite(tables, half_ulps, knots, (knots[:, 1:] + knots[:, :-1]) / 2, 2 * len(tables))
+    middle = (knots[:, 1:] + knots[:, :-1]) / 2
+    known: list[Any] = hermite(tables, half_ulps, knots, middle, 2 * len(tables))
+    return known
 
 
 def find_zeros(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import float64, is_torch, readable, to_numpy
+from trajcli.arrays import float64, is_torch, library, readable, to_numpy
 from trajcli.errors import InputError, UsageError, wrong_shape
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes import MODES, QUANTITIES
@@ -23,7 +23,7 @@ _CHANGES = ((1,), (6, -12), (60, -360, 720), (840, -10_080, 50_400, -100_800))
 
 
 def taylor(
-    mode: str, options: Mapping[str, Any], rows: list[Array], knots: Array, at: Array
+    mode: str, options: Mapping[str, Any], rows: Sequence[Array | None], knots: Array, at: Array
 ) -> tuple[list[Array], Array]:
     """Expands the curve of a mode in Taylor polynomials around its rows.
 
@@ -32,13 +32,13 @@ def taylor(
     that each time ``at`` [b, N] belongs to, and the time since that row.
     """
     order = polynomial_order(mode, options)
-    wide = [None if x is None else float64(x) for x in rows]
+    wide: list[Any] = [None if x is None else float64(x) for x in rows]
     if degree := spline_degree(mode, options):
         return _expand_spline(wide, [*map(half_ulp, rows)], knots, at, degree)
     # around the row that ends the step, so that the time of a row gives its action unchanged
     index = search(knots, at, right=False)
     tau = (at - take(knots, index))[..., None]
-    known: list[Array] = [x if x is None else take(x, index) for x in wide[: order + 1]]
+    known: list[Any] = [x if x is None else take(x, index) for x in wide[: order + 1]]
     if options["scheme"] == "foh":  # the first row has no step before it, and takes the next step
         before = (index - 1).clip(min=0)
         after = (before + 1).clip(max=knots.shape[1] - 1)
@@ -126,7 +126,7 @@ def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -
     return [name for name in QUANTITIES[lowest : order + 1] if name not in known]
 
 
-def end_slack(knots: Floats) -> list[Floats]:
+def end_slack(knots: Floats) -> list[Array]:
     """Bounds the rounding of the first and the last of knots [b, T] as sums of steps: [b, 1]."""
     ends = [min(1, knots.shape[1] - 1), knots.shape[1] - 1]
     return [_rounding(knots, np.full((len(knots), 1), end)) for end in ends]
@@ -164,7 +164,7 @@ def locate_times(
     after, last = search(knots, at, right=False), knots.shape[1] - 1
     after = after.clip(max=last)
     for index in ((after - 1).clip(min=0), after):
-        off = at - take(knots, index)
+        off: Any = at - take(knots, index)
         close = abs(off) <= _rounding(knots, after) + rounding
         at = at - (off.detach().where(close, 0.0) if is_torch(off) else np.where(close, off, 0.0))
     return at
@@ -175,8 +175,8 @@ def _rounding(knots: Array, index: Array) -> Array:
     after = index.clip(min=min(1, knots.shape[1] - 1))
     step = take(knots, after) - take(knots, (after - 1).clip(min=0))
     # at most a share of the step, or short steps would vanish
-    sums, share = promise(knots.shape[1] - 1) * abs(knots[:, -1:]), _LEAST_SHARE * step
-    return share.minimum(sums) if is_torch(step) else np.minimum(share, sums)
+    xp, share = library(knots), _LEAST_SHARE * step
+    return xp.minimum(share, promise(knots.shape[1] - 1) * xp.abs(knots[:, -1:]))
 
 
 def _expand_spline(
@@ -185,14 +185,15 @@ def _expand_spline(
     """Expands rows on a spline around the row that begins each step."""
     index = search(knots, at, right=True) - 1
     tau = (at - take(knots, index))[..., None]
-    known: list[Array] = [x if x is None else take(x, index) for x in rows]
+    known: list[Any] = [x if x is None else take(x, index) for x in rows]
     after, step = (index + 1).clip(max=knots.shape[1] - 1), _step(knots, index)
-    bound, above = 0.0, 0.0 * step
+    bound: Any = 0.0 * step
+    above = bound
     # Each degree above 3 lets the polynomial meet one more value at the end of the step: jerk, then
     # acceleration, velocity and position. It need not meet what may be rounding: over short steps
     # that would be a jerk beyond limits.
     for k in (3, 2, 1, 0)[: 4 if degree == 7 else degree - 3]:
-        end = take(rows[k], after)
+        end: Any = take(rows[k], after)
         off = end - derivative(known, step, k)
         bound = bound * step + half_ulps[k] * (abs(end) + abs(known[k]))
         bound = bound + HALF_ULP * abs(take(knots, after)[..., None] * above)
@@ -205,11 +206,11 @@ def _expand_spline(
     return known, tau
 
 
-def beyond_rounding(values: Array, bound: Array, half: float) -> Array:
+def beyond_rounding(values: Array, bound: Array, half: float) -> Any:
     """Replaces values within the bound of rounding by zero."""
     if is_torch(values):
         # gradients pass through rows of float64; those of narrower dtypes are rounding as well
-        lost = values.detach() if half == HALF_ULP else values
+        lost: Any = values.detach() if half == HALF_ULP else values
         return values - lost.where(abs(values) <= bound, 0.0)
     return np.where(abs(values) <= bound, 0.0, values)
 
@@ -217,15 +218,18 @@ def beyond_rounding(values: Array, bound: Array, half: float) -> Array:
 def _step(knots: Array, index: Array) -> Array:
     last = knots.shape[1] - 1
     step = take(knots, (index + 1).clip(max=last)) - take(knots, index)
-    return (step + 1.0 * (index == last))[..., None]  # no step begins at the last row: 1
+    # no step begins at the last row: 1
+    nonzero: Array = (step + 1.0 * (index == last))[..., None]
+    return nonzero
 
 
-def derivative(known: Sequence[Array], tau: Array, order: int) -> Array:
+def derivative(known: Sequence[Any], tau: Array, order: int) -> Array:
     """Evaluates a derivative of Σ_m known_m·τᵐ/m! by Horner's rule; lower orders may be None."""
     # all derivatives above the highest are zero
     if order >= len(known):
-        return known[-1] * 0.0
-    total = known[-1]
+        zero: Array = known[-1] * 0.0
+        return zero
+    total: Array = known[-1]
     for r in reversed(range(len(known) - order - 1)):
         total = known[order + r] + total * tau / (r + 1)
     return total
@@ -237,20 +241,25 @@ def search(knots: Array, at: Array, *, right: bool) -> Array:
     if is_torch(at):
         torch = sys.modules["torch"]
         batch = max(len(knots), len(at))
-        knots, at = (x.detach().expand(batch, -1).contiguous() for x in (knots, at))
-        return torch.searchsorted(knots, at, right=right)
+        pair: tuple[Any, Any] = knots, at
+        knots, at = (x.detach().expand(batch, -1).contiguous() for x in pair)
+        index: Array = torch.searchsorted(knots, at, right=right)
+        return index
     side: Any = "right" if right else "left"
     if len(knots) == 1:
         return np.searchsorted(knots[0], at, side)
+    known: Any = knots
     stamps = np.broadcast_to(at, (len(knots), at.shape[1]))
-    return np.stack([np.searchsorted(k, t, side) for k, t in zip(knots, stamps, strict=True)])
+    return np.stack([np.searchsorted(k, t, side) for k, t in zip(known, stamps, strict=True)])
 
 
 def take(values: Array, index: Array) -> Array:
     """Selects rows [b, N] of values [b, T] or [b, T, D]."""
     if len(index) == 1 and not is_torch(values):
-        return np.take(values, index[0], axis=1)  # several times as fast as take_along_axis
-    index = index[..., None] if values.ndim == 3 else index
+        # several times as fast as take_along_axis
+        taken: Array = np.take(values, index[0], axis=1)
+        return taken
+    rows: Any = index[..., None] if values.ndim == 3 else index
     if is_torch(values):
-        return values.take_along_dim(index, 1)
-    return np.take_along_axis(values, index, 1)
+        return values.take_along_dim(rows, 1)
+    return np.take_along_axis(values, rows, 1)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, Note
 from trajcli.files._headings import DECIMAL_COMMA, is_number, read_head, split_cells
@@ -26,6 +25,7 @@ from trajcli.files._time_texts import FORMS, moment_kind, moments, serial_days
 from trajcli.files.catalogue import Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.quantities import split_unit
+from trajcli.kernels.program import Floats
 from trajcli.memory import CSV_ROWS
 
 _LONGEST_LINE = 1 << 20
@@ -157,7 +157,7 @@ class CsvFile(Table):
     def _note(self, text: str) -> None:
         self.remarks = [*self.remarks, Note(f"{self.path}: {text}")]
 
-    def _name_echo_columns(self, rows: list[list[str]], last: npt.NDArray[np.float64]) -> None:
+    def _name_echo_columns(self, rows: list[list[str]], last: Floats) -> None:
         """Names the columns of messages that ``ros2 topic echo --csv`` writes."""
         # they are seconds since 1970, nanoseconds, the frame, and the fields; those of a JointState
         # are names, then numbers
@@ -182,7 +182,7 @@ class CsvFile(Table):
         self.columns = columns
         self._note(f"there is no heading: {remark}")
 
-    def _find_time_column(self, sample: npt.NDArray[np.float64]) -> None:
+    def _find_time_column(self, sample: Floats) -> None:
         """Finds the time in a table [columns, rows] that does not name it."""
         # It is the first column, if it increases evenly, does not count rows, is no position before
         # a quaternion, and no option says the time. A TUM trajectory has unit quaternions.
@@ -368,12 +368,12 @@ def _skip_comments(lines: Iterable[str]) -> Iterator[str]:
     return (line for line in lines if line.strip() and not line.startswith("#"))
 
 
-def _numbers(cells: Iterable[Sequence[str]]) -> npt.NDArray[np.float64]:
+def _numbers(cells: Iterable[Sequence[str]]) -> Floats:
     """Parses the numbers in columns of cells, with NaN for other cells."""
     return np.array([[float(x) if is_number(x) else np.nan for x in column] for column in cells])
 
 
-def _has_unit_norm(columns: npt.NDArray[np.float64]) -> bool:
+def _has_unit_norm(columns: Floats) -> bool:
     # as a quaternion has, in all rows without NaN
     norms = np.linalg.norm(columns, axis=0)
     norms = norms[np.isfinite(norms)]

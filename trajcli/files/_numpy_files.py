@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.errors import InputError
 from trajcli.files._records import RecordFile
 from trajcli.files.catalogue import PROVENANCE, Dataset, OpenFiles, json_object, plain_copy
 from trajcli.files.file_bytes import FileBytes
 from trajcli.files.source import natural_order
+from trajcli.kernels.program import NumpyArray
 
 _FAILURES = (
     ValueError, EOFError, OSError, RuntimeError, TypeError, KeyError, IndexError, ArithmeticError,
@@ -49,13 +49,13 @@ class _Header(NamedTuple):
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def read_rows(self, data: FileBytes, begin: int, start: int, stop: int) -> npt.NDArray[Any]:
+    def read_rows(self, data: FileBytes, begin: int, start: int, stop: int) -> NumpyArray:
         begin += self.offset
         if not self.fortran:
             return data.read_rows(self.dtype, self.shape, begin, start, stop)
         # Fortran order is C order of the reversed shape, transposed
         columns = data.read_rows(self.dtype, self.shape[::-1], begin, 0, self.shape[-1])
-        rows: npt.NDArray[Any] = columns.T[start:stop]
+        rows: NumpyArray = columns.T[start:stop]
         return rows
 
 
@@ -99,7 +99,7 @@ class _Archive:
         except BaseException:
             self.bytes.close()
             raise
-        self.unpacked: dict[str, npt.NDArray[Any]] = {}
+        self.unpacked: dict[str, NumpyArray] = {}
 
     def close(self) -> None:
         self.zip.close()

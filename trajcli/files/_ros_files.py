@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.errors import InputError
 from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.source import Place
+from trajcli.kernels.program import NumpyArray
 
 # How many messages are read to find the fields of a topic, and at most how many bytes.
 _FIRST, _FIRST_BYTES = 64, 1 << 24
@@ -30,7 +30,7 @@ _BETWEEN = 1 << 20
 _POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
 _ADDED = ("times", "log_times", "joint_names")
 
-TopicArrays = dict[str, npt.NDArray[Any]]
+TopicArrays = dict[str, NumpyArray]
 
 
 class _Bag:

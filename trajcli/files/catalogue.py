@@ -27,6 +27,7 @@ from trajcli.files.file_bytes import SourceFiles, State, change_fault, file_stat
 from trajcli.files.quantities import motion_rank
 from trajcli.files.reading import Reading
 from trajcli.files.source import Place, first_and_more, natural_order
+from trajcli.kernels.program import NumpyArray
 from trajcli.memory import LEAST_MEMORY, memory_bound
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ _SEARCHED, _LISTED = 2000, 8
 _TYPES = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
           "b": "booleans", "V": "records"}  # fmt: skip
 
-Values: TypeAlias = Any
+Values: TypeAlias = "NumpyArray | Dataset"
 """numpy.ndarray, or a Dataset that is read block by block."""
 Numbers = range | npt.NDArray[np.integer[Any]]
 
@@ -479,7 +480,7 @@ class Catalogue(AbstractContextManager["Catalogue"]):
         return names
 
 
-def load_array(values: Any) -> Any:
+def load_array(values: Any) -> NumpyArray:
     return np.asarray(values.read() if isinstance(values, Dataset) else values)
 
 
@@ -490,7 +491,8 @@ def take_trajectories(values: Values, numbers: Any) -> Values:
         return values
     if isinstance(values, Dataset) and values.ndim > 1:
         return values.select(numbers, range(values.shape[1]))
-    return load_array(values)[numbers]
+    rows: NumpyArray = load_array(values)[numbers]
+    return rows
 
 
 def stack_arrays(arrays: Sequence[Values], batches: Sequence[int] = ()) -> Dataset:

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import step_faults, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, InputError, raise_if_any, wrong_shape
@@ -23,11 +22,11 @@ from trajcli.files.catalogue import Dataset, Numbers, load_array, stack_arrays
 from trajcli.files.conversion import as_line, convert_values, divide, read_unit
 from trajcli.files.quantities import split_unit
 from trajcli.files.source import Place, first_and_more
-from trajcli.kernels.program import Floats, Integers
+from trajcli.kernels.program import Floats, Integers, NumpyArray
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
-Values: TypeAlias = "npt.NDArray[Any] | Dataset"
+Values: TypeAlias = "NumpyArray | Dataset"
 # Units that are not converted, in lower case without a final s: such a file is refused, where an
 # unknown word would be read as seconds.
 _OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
@@ -283,7 +282,7 @@ class Clock:
         """Selects the times of some rows of some trajectories; of equal steps, consecutive rows."""
         part, stamps = self.fit_shape(len(trajectories), len(rows)), self.absolute
 
-        def cut(lines: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        def cut(lines: NumpyArray) -> NumpyArray:
             return lines[np.asarray(trajectories) if len(lines) > 1 else [0]][:, np.asarray(rows)]
 
         if stamps is not None:
@@ -296,10 +295,10 @@ class Clock:
         times = cut(self.stored_times())
         return replace(part, values=times, stamped=True, shape=times.shape)
 
-    def row_stamps(self) -> npt.NDArray[Any]:
+    def row_stamps(self) -> NumpyArray:
         """Reads the stamps [1 or B, count] of all rows of a source with stamps, in its unit."""
         assert self.absolute is not None
-        known: npt.NDArray[Any] = self.absolute.read()
+        known: NumpyArray = self.absolute.read()
         # an output of trajcli states the stamp of row 0 alone
         if known.shape[1] < self.count:
             times = self.stored_times()
@@ -334,7 +333,7 @@ class Clock:
         steps = self._filled(self.steps(begin, end), begin, end)
         return step_faults(steps, self.where, begin if len(steps) > 1 else 0)
 
-    def _filled(self, values: npt.NDArray[Any], begin: int, end: int) -> npt.NDArray[Any]:
+    def _filled(self, values: NumpyArray, begin: int, end: int) -> NumpyArray:
         """Replaces padding among stamps or steps [b, n] by valid ones, so that checks pass it."""
         if self.lengths is None or len(values) != end - begin or values.shape[1] == 1:
             return values
@@ -367,9 +366,7 @@ class Clock:
             elapsed = np.concatenate([elapsed, elapsed[:, -1:] + steps[:, -1:]], axis=1)
         return elapsed[:, int(after) :][:, : self.count]
 
-    def first_stamps(
-        self, trajectories: Numbers, skip_start: bool = False
-    ) -> npt.NDArray[Any] | None:
+    def first_stamps(self, trajectories: Numbers, skip_start: bool = False) -> NumpyArray | None:
         """Reads the first stamps as the source has them; None without any.
 
         skip_start: for actions with one stamp more than rows, takes the stamp of the first row.
@@ -382,7 +379,7 @@ class Clock:
         first = np.ravel(self.absolute.select(chosen, range(column, column + 1)).read())
         return np.broadcast_to(first, len(trajectories))
 
-    def shift(self, stamps: npt.NDArray[Any], unit: str) -> Clock:
+    def shift(self, stamps: NumpyArray, unit: str) -> Clock:
         """Moves the times of an output of trajcli to the stamps [B] at which its source began."""
         first = self.first_stamps(range(self.batch))
         if first is not None and first.any():
@@ -402,7 +399,7 @@ class Clock:
         return steps
 
 
-def _rows(values: Values, begin: int, end: int) -> npt.NDArray[Any]:
+def _rows(values: Values, begin: int, end: int) -> NumpyArray:
     """Reads the part [b or 1, n] of [n] or [B, n] that belongs to trajectories begin to end."""
     if values.ndim < 2:
         return np.reshape(load_array(values), (1, -1))
@@ -480,7 +477,7 @@ def unit_of_size(size: float) -> str:
     return next((name for name, least in _CLOCKS.items() if least <= size < 1e20), "")
 
 
-def add_seconds(stamps: npt.NDArray[Any], seconds: Any, unit: str) -> npt.NDArray[Any]:
+def add_seconds(stamps: NumpyArray, seconds: Any, unit: str) -> NumpyArray:
     """Adds seconds to the stamps of a clock, in their unit and type."""
     known = parse_time_unit(unit)
     offset = seconds * (1.0 if known is None else known.per_si)
@@ -509,7 +506,7 @@ def in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:
 
 
 def equal_step(
-    stamps: npt.NDArray[Any],
+    stamps: NumpyArray,
     lengths: Integers | None = None,
     nominal: float | None = None,
     kind: np.dtype[Any] | None = None,
@@ -551,7 +548,7 @@ def equal_step(
     return next((step for step in candidates if fits(step)), mean)
 
 
-def _spacing(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None) -> float:
+def _spacing(stamps: NumpyArray, kind: np.dtype[Any] | None) -> float:
     """Finds the rounding of the largest stamp, of integers that of float64."""
     largest = max(abs(float(np.nanmin(stamps))), abs(float(np.nanmax(stamps))))
     kind = kind or stamps.dtype

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.errors import InputError, describe, wrong_shape
 from trajcli.files.catalogue import Dataset, PartReader, join_readers
 from trajcli.files.quantities import QUANTITIES, derivative_order
+from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import SCANNED_BYTES
 from trajcli.units import (
     Units,
@@ -104,7 +104,7 @@ def join_axes(stored: Dataset, count: int) -> Dataset:
     return replace(stored, shape=(*stored.shape[:-2], dofs), reader=read_rows)
 
 
-def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64]:
+def read_lengths(stored: Dataset, batch: int, rows: int) -> Integers:
     """Reads how many of the padded rows each trajectory has, [batch]."""
     # MATLAB's are [1, B] or [B, 1], and floats
     fits = stored.dtype.kind in "iu" or (stored.ndim == 2 and stored.dtype.kind == "f")
@@ -165,9 +165,9 @@ def convert_values(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
     return replace(stored, dtype=dtype, reader=lambda start, stop: convert(read(start, stop)))
 
 
-def divide(values: Any, by: Any) -> npt.NDArray[np.float64]:
+def divide(values: Any, by: Any) -> Floats:
     with np.errstate(all="ignore"):  # signalling NaNs raise the invalid flag
-        quotient: npt.NDArray[np.float64] = np.divide(values, by, dtype=np.float64)
+        quotient: Floats = np.divide(values, by, dtype=np.float64)
     return quotient
 
 

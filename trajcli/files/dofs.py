@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, UsageError, unknown
 from trajcli.files.catalogue import Catalogue, Dataset, decode_text
 from trajcli.files.conversion import convert_values, read_unit
+from trajcli.kernels.program import NumpyArray
 from trajcli.units import units_of_dofs
 
 JOINED = "joined"
@@ -336,7 +336,7 @@ def named_rotations(
     return tuple(rotations)
 
 
-def unit_columns(values: npt.NDArray[Any], order: Sequence[int] = range(4)) -> int | None:
+def unit_columns(values: NumpyArray, order: Sequence[int] = range(4)) -> int | None:
     """Finds the first of neighbouring columns [T, D] that are, in this order, four of norm 1 or
     orthonormal triples, in all rows without NaN; None if there are none."""
     for first in range(values.shape[1] - max(order)):
@@ -379,7 +379,7 @@ def unnamed_rotation(stored: Dataset) -> Fault | None:
     return None
 
 
-def _sample_rows(stored: Dataset) -> npt.NDArray[Any]:
+def _sample_rows(stored: Dataset) -> NumpyArray:
     """Reads the first rows [T, D] of the first trajectory, where rotations are looked for."""
     rows = stored.read_part(0, 1, 0, min(stored.shape[1], _SAMPLED_ROWS))
     return np.asarray(rows).reshape(-1, stored.shape[2])

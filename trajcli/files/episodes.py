@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, describe
 from trajcli.files._tables import TRAJECTORIES
@@ -23,7 +22,7 @@ from trajcli.files.catalogue import Catalogue, Dataset, candidates, unlikeness
 from trajcli.files.conversion import as_batch, read_unit
 from trajcli.files.quantities import EPISODE_ENDS, POSITIONS, QUANTITIES, STATES, role
 from trajcli.files.source import Place
-from trajcli.kernels.program import Integers
+from trajcli.kernels.program import Floats, Integers, NumpyArray
 from trajcli.memory import EAGER_BYTES, SCANNED_BYTES
 from trajcli.units import parse_units
 
@@ -181,7 +180,7 @@ def _edges(name: str, values: Any, rows: int, stored: Dataset) -> list[int] | No
     return [0, *map(int, ends)]
 
 
-def label_edges(labels: npt.NDArray[Any], where: Place) -> list[int]:
+def label_edges(labels: NumpyArray, where: Place) -> list[int]:
     """Finds the rows with which trajectories begin, and the row after the last, by their labels."""
     edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
     if len(np.unique(labels[edges[:-1]])) < len(edges) - 1:
@@ -270,7 +269,7 @@ def _letters(shape: tuple[int, ...], time: int) -> str:
     return three if len(shape) == 3 else "DT"
 
 
-def _smooth(values: npt.NDArray[np.float64], axis: int, other: int) -> bool:
+def _smooth(values: Floats, axis: int, other: int) -> bool:
     """Whether values are a motion along one axis, and differ far more along another."""
     if min(values.shape[axis], values.shape[other]) < 2:
         return False

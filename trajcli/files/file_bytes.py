@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.kernels.program import NumpyArray
 from trajcli.memory import MAPPED_BYTES
 from trajcli.system import file_system
 
@@ -90,14 +90,14 @@ class FileBytes:
 
     def read_rows(
         self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, start: int, stop: int
-    ) -> npt.NDArray[Any]:
+    ) -> NumpyArray:
         """Reads rows start to stop of an array at a byte offset, or the value of a scalar."""
         if shape:
             start, stop, _ = slice(start, stop).indices(shape[0])
             offset += start * math.prod(shape[1:]) * dtype.itemsize
             shape = (max(stop - start, 0), *shape[1:])
         size = math.prod(shape) * dtype.itemsize
-        values: npt.NDArray[Any]
+        values: NumpyArray
         folder = os.path.dirname(os.path.realpath(self._path)) if size > MAPPED_BYTES else ""
         if folder and _file_system(folder) in _SAFE:
             begin = offset - offset % mmap.ALLOCATIONGRANULARITY

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.curves.resampling import stamp_rounding
 from trajcli.errors import Fault, InputError, wrong_shape
@@ -18,11 +16,11 @@ from trajcli.files.companions import STAMPS
 from trajcli.files.conversion import divide, read_unit
 from trajcli.files.opening import Files
 from trajcli.files.source import Place, expand_files, parse_source
-from trajcli.kernels.program import Floats, Integers
+from trajcli.kernels.program import Floats, Integers, NumpyArray
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
-StartStamps = tuple[npt.NDArray[Any], str]
+StartStamps = tuple[NumpyArray, str]
 """A stamp of each trajectory [n] as its source has it, and the unit of these stamps."""
 
 
@@ -43,7 +41,7 @@ class OutputTimes:
     def differ(self) -> bool:
         return self.values.ndim == 2 and int(self.values.shape[0]) > 1
 
-    def stamps(self, numbers: Integers) -> npt.NDArray[Any]:
+    def stamps(self, numbers: Integers) -> NumpyArray:
         """Reads the stamps [1 or b, N] of trajectories as they are stored."""
         chosen = take_trajectories(self.values, numbers) if self.differ else self.values
         return np.atleast_2d(load_array(chosen))

@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.files.atomic_output import HiddenFolder, os_failures, require_space, reserve
 from trajcli.files.catalogue import PROVENANCE, Numbers
 from trajcli.files.quantities import QUANTITIES
+from trajcli.kernels.program import Integers
 
 ROWS = ("trajectory", "row", "dof")
 """The dimensions of an array that has a row for each time of a trajectory."""
@@ -202,7 +202,7 @@ class Output(ABC):
         self.inputs: list[str] = []
         """The input files that a part of a run lists; set before it is finished."""
         self._variables = {variable.name: variable for variable in description.variables}
-        self._addresses: dict[tuple[str, int], npt.NDArray[np.int64]] = {}
+        self._addresses: dict[tuple[str, int], Integers] = {}
         """The byte at which a variable begins, by its name and 0, or at which it begins for each
         trajectory of a group, by its name and the number of the group."""
         self._descriptors: dict[str, int] = {}

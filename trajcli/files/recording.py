@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import index_shape_faults, state_count_fault
 from trajcli.errors import Fault, InputError, Note, Report, UsageError, raise_if_any
@@ -66,7 +65,7 @@ from trajcli.files.quantities import (
 )
 from trajcli.files.reading import Reading
 from trajcli.files.source import Place, first_and_more
-from trajcli.kernels.program import Floats, Integers
+from trajcli.kernels.program import Floats, Integers, NumpyArray
 from trajcli.memory import EAGER_BYTES, READ_BYTES
 from trajcli.units import (
     KNOWN,
@@ -86,8 +85,6 @@ SEVERAL = "several"
 _SAMPLE = 1 << 15
 # Faults of one kind that are raised together: a run over thousands of files needs no more of them.
 _MOST_FAULTS = 5
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -160,7 +157,7 @@ class States:
         }
         return replace(self, parts=parts)
 
-    def load(self, numbers: Numbers) -> dict[str, Array]:
+    def load(self, numbers: Numbers) -> dict[str, NumpyArray]:
         """Reads the states [n, D] of these trajectories, or [1, D] if they share one."""
         chosen = self.take(numbers)
         parts = {part: load_array(values) for part, values in chosen.parts.items()}
@@ -588,14 +585,14 @@ class Recording:
 
     def start_stamps(
         self, relative: bool = False, skip_start: bool = False
-    ) -> tuple[Array, str] | None:
+    ) -> tuple[NumpyArray, str] | None:
         """Reads the first stamp [B] of each trajectory as its source has it, and their unit.
 
         None where not all have stamps of one unit, or where all are 0 and they may not be
         ``relative``. skip_start: as for :meth:`Clock.first_stamps`.
         """
         # all or none: stamps of some trajectories would mix two clocks in one table
-        known, units = list[Array](), set[str]()
+        known, units = list[NumpyArray](), set[str]()
         for clock, indices in self._group_clocks():
             first = None if clock is None else clock.first_stamps(range(len(indices)), skip_start)
             if clock is None or first is None:

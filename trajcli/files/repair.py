@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import time_stamp_faults
 from trajcli.errors import InputError, Note, Report, raise_if_any, wrong_shape
@@ -20,7 +19,7 @@ from trajcli.files.dofs import parse_dofs
 from trajcli.files.quantities import QUANTITIES, rate_name
 from trajcli.files.reading import Repair, parse_selection
 from trajcli.files.recording import Recording
-from trajcli.kernels.program import Floats, Integers
+from trajcli.kernels.program import Floats, Integers, NumpyArray
 from trajcli.modes import MODES
 from trajcli.padding import split_at_gaps
 from trajcli.rotations.quaternions import normalize
@@ -192,7 +191,7 @@ class TurnJumps:
         if group.rotation_fault is None:
             self._turns[group.free_dofs] = turns[group.free_dofs]
 
-    def add_block(self, values: Mapping[str, npt.NDArray[Any]], block: Recording) -> None:
+    def add_block(self, values: Mapping[str, NumpyArray], block: Recording) -> None:
         """Searches a block with arrays [b, T, D] by name."""
         if not self._turns.any() or self.name not in values:
             return
@@ -218,7 +217,7 @@ class TurnJumps:
         ]
 
 
-def turn_jumps(values: npt.NDArray[Any], turns: Floats) -> Floats:
+def turn_jumps(values: NumpyArray, turns: Floats) -> Floats:
     """Finds the trajectory, row, dof and turn [n, 4] of steps of values [b, T, D] by a turn.
 
     Without the turn, such a step is at most twice as long as its neighbours or the mean, up to

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -41,7 +41,8 @@ class Batch:
 
     def read_inputs(self, begin: int, end: int) -> Inputs:
         """Reads the inputs of trajectories begin to end into memory, named by their places."""
-        actions = self.inputs.actions.read_rows(begin, end)
+        stored: Any = self.inputs.actions
+        actions = stored.read_rows(begin, end)
         if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:  # no kernel reads long doubles
             actions = actions.astype(np.float64)
         if begin == end:
@@ -52,7 +53,7 @@ class Batch:
             names |= dict.fromkeys(("dt", "times"), str(clock.where))
         inputs = self.inputs.block(actions, begin, end, begin - number, names)
         # faults count rows as the file does, also behind rows that were left out
-        rows = (self.inputs if self.inputs.rates else self.recording.part(begin)).row_numbers
+        rows: Any = (self.inputs if self.inputs.rates else self.recording.part(begin)).row_numbers
         return self.commands.mode_inputs(replace(inputs, row_numbers=rows))
 
     def check_values(self, begin: int, inputs: Inputs) -> None:
@@ -96,8 +97,8 @@ def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
 
     # Either dt or times is set. dt is [] (one step for all), [h], [n, 1] or [n, h]; times, the
     # stamps, are [T] or [n, T].
-    dt: Values = None if clock.stamped else clock.values
-    times: Values = clock.values if clock.stamped else None
+    dt: Values | None = None if clock.stamped else clock.values
+    times: Values | None = clock.values if clock.stamped else None
     if clock.step is not None:
         count = clock.shape[-1] if clock.shape else 1
         counts = (intervals + 1,) if clock.stamped else (intervals, intervals + recorded)
@@ -111,7 +112,9 @@ def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
     start, goal, actions = recording.start, recording.goal, recording.input
     names = {"actions": str(actions.where), "dt": str(clock.where), "times": str(clock.where)}
     names = {**names, **start.names, **goal.names}
-    inputs = Inputs(
+    # Inputs are typed as what kernels get; here large arrays lie in the files
+    make: Callable[..., Inputs] = Inputs
+    inputs = make(
         mode=mode,
         actions=actions,
         start=start.parts,
@@ -130,5 +133,8 @@ def make_inputs(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
     # the first recorded rate is part of the start state, the others are the actions
     numbers = np.arange(batch)
     head = actions.select(numbers, range(1))
-    first = replace(head, shape=(batch, dofs), reader=lambda *part: head.read_rows(*part)[:, 0])
-    return inputs.start_from_rates(actions.select(numbers, range(1, rows)), first)
+    first: Any = replace(
+        head, shape=(batch, dofs), reader=lambda *part: head.read_rows(*part)[:, 0]
+    )
+    rest: Any = actions.select(numbers, range(1, rows))
+    return inputs.start_from_rates(rest, first)

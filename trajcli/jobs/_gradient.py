@@ -13,7 +13,7 @@ import numpy as np
 
 from trajcli.commands import Commands
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
-from trajcli.files.catalogue import Dataset, candidates, take_trajectories
+from trajcli.files.catalogue import Dataset, candidates, load_array, take_trajectories
 from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import parse_floats
@@ -117,7 +117,8 @@ class Gradient:
             if self.cost:  # d/dx of w · Σ x² is 2 w x
                 grads = {n: 2.0 * w * outputs[n].astype(np.float64) for n, w in self.cost.items()}
             else:
-                grads = {n: take_trajectories(x, numbers).read() for n, x in self.upstream.items()}
+                stored = self.upstream.items()
+                grads = {n: load_array(take_trajectories(x, numbers)) for n, x in stored}
             return {name: np.asarray(grad, dtype) for name, grad in grads.items()}
 
         # upstream gradients may depend on the outputs, as those of a cost do

@@ -35,7 +35,7 @@ def integrate_orientations(
 
     def pick(values: Any, quaternions: bool = False) -> Any:
         """Picks the dofs of rotations, [..., 3 or 4] or, of several, [..., R, 3 or 4]."""
-        columns = [np.asarray(values[..., list(r.dofs)], np.float64) for r in rotations]
+        columns: list[Any] = [np.asarray(values[..., list(r.dofs)], np.float64) for r in rotations]
         if quaternions:
             name = inputs.name("actions")
             columns = [

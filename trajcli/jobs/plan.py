@@ -96,7 +96,7 @@ class Plan:
         self.recording, self.batches = recording, batches
 
         # results take the type of the actions; where files differ, one that holds all of them
-        arrays = [batch.inputs.actions for batch in batches]
+        arrays: list[Any] = [batch.inputs.actions for batch in batches]
         stored = np.result_type(*(getattr(x, "precision", x.dtype) for x in arrays))
         self.dtype = request.dtype or output_dtype(stored)
         self.bytes_read = sum(actions.nbytes for actions in arrays)

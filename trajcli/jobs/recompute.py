@@ -21,12 +21,12 @@ from trajcli.jobs.job import write_blocks
 from trajcli.jobs.plan import Plan
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import Integration
-from trajcli.kernels.program import Array
+from trajcli.kernels.program import NumpyArray
 from trajcli.modes.mode import promise
 
 # Called with the numbers [b] of trajectories and the names of their groups (none in one array);
 # returns start states [b, D] by part.
-StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
+StartRows = Callable[[NumpyArray, Sequence[str]], Mapping[str, NumpyArray]]
 
 # Costs and gradients are sums, which backends add in another order. They differ by less than this
 # share of the largest.
@@ -67,7 +67,7 @@ class StoredOutput:
         self._file, self._mode = file, plan.mode
         absolute = bool(plan.commands.absolute)  # differences of positions, in every mode
         self._order = 0 if absolute else self._mode.action_order
-        self._pieces: dict[str, list[Array]] = {}
+        self._pieces: dict[str, list[NumpyArray]] = {}
         self.compared = {v.name: Comparison(v.name) for v in plan.output.streamed}
 
     def write(self, span: Span, arrays: Mapping[str, Any], first: int = 0) -> None:
@@ -109,7 +109,7 @@ class StoredOutput:
                 result.excess = float(excess[worst])
                 result.at = (int(numbers[worst[0]]), *map(int, worst[1:]))
 
-    def _rounding(self, name: str, begin: int, computed: Array, group: int) -> Array:
+    def _rounding(self, name: str, begin: int, computed: NumpyArray, group: int) -> NumpyArray:
         """Computes how far two backends may differ in each value."""
         # Kernels promise a relative error in the largest value along a trajectory and dof. A value
         # that is a difference of lower derivatives over dt also inherits their error over dt.
@@ -118,7 +118,7 @@ class StoredOutput:
         if copied or name == "time":
             return unit / 4  # less than the distance of two numbers: copies must be equal
         size = np.where(np.isfinite(computed), np.abs(computed, dtype=np.float64), 0.0)
-        largest: Array = size.max(1 if size.ndim > 2 else 0, keepdims=True, initial=0.0)
+        largest: NumpyArray = size.max(1 if size.ndim > 2 else 0, keepdims=True, initial=0.0)
         if name not in QUANTITIES:
             return unit + _SUMS * largest
         last, step = QUANTITIES.index(name), positive(self.description.attributes.get("dt"))
@@ -136,7 +136,7 @@ class StoredOutput:
         # twice the promise, as both backends may be off
         return unit + 2 * promise(int(computed.shape[1])) * largest
 
-    def _read(self, name: str, begin: int, count: int, group: int) -> tuple[Array, Array]:
+    def _read(self, name: str, begin: int, count: int, group: int) -> tuple[NumpyArray, NumpyArray]:
         """Reads entries from the file; returns them and the numbers of their trajectories."""
         end = begin + count
         if not self._variables[name].has_trajectory_axis or not self.description.groups:
@@ -174,7 +174,7 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
     names = recording.output_names(plan.request.source_paths())
     index_by_name = dict(zip(names, range(len(recording)), strict=True))
 
-    def look_up(numbers: Array, groups: Sequence[str]) -> Mapping[str, Array]:
+    def look_up(numbers: NumpyArray, groups: Sequence[str]) -> Mapping[str, NumpyArray]:
         try:
             if plan.output.groups:
                 indices = np.array([index_by_name[name] for name in groups])

@@ -236,7 +236,7 @@ class _Resampling:
         values = {name: read_finite_rows(part, name, lenient) for name in names}
         self.jumps.add_block(values, part)
         # ends may be off by rounding
-        at = locate_times(np.clip(times, 0.0, knots[:, -1:]), knots, len(part), rounding)
+        at: Any = locate_times(np.clip(times, 0.0, knots[:, -1:]), knots, len(part), rounding)
         arrays: dict[str, Any] = {"time": since if self.relative else times}
         if rotations := self.recording.rotations:
             from trajcli.rotations import resample
@@ -339,7 +339,8 @@ def _measure_rows(
         part, indices = block.recording, block.indices
         knots, rounding = read_row_times(part, acting=holding)
         ends[indices] = knots[:, -1]
-        slack[indices] = np.maximum(*end_slack(knots))[:, 0] + rounding
+        early, late = end_slack(knots)
+        slack[indices] = np.maximum(early, late)[:, 0] + rounding
         if rate is not None:
             acting, may_hold = knots.shape[1] > part.rows, [True] * len(part)
             # a row after the end may hold the last one where that is at rest, as two rows show

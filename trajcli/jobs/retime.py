@@ -42,7 +42,6 @@ from trajcli.jobs._rows import (
 from trajcli.jobs.job import Block, Results
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resample import curves_between
-from trajcli.kernels.program import Floats
 from trajcli.mode_options import ANY_PACE
 from trajcli.names import EndsName
 from trajcli.system import hold_signals, pending_signal, processors
@@ -239,7 +238,7 @@ class Paces:
         # a mode, the one that resample takes; lines and unknown curves have no extremes there.
         mode, options = self.recording.stated_mode.name, self.recording.stated_mode.options
         kinds = {name: self.recording.arrays[name].precision for name in values}
-        extremes = dict[str, Floats]()
+        extremes: dict[str, Any] = {}
         if not is_known(mode, options):
             if self._curve in ARRAY_COUNTS and {"position", "velocity"} <= {*values}:
                 extremes = retiming.method_extremes(self._curve, values, times, kinds)
@@ -446,7 +445,7 @@ class Timings(Paces):
         motion = integrate(
             points[:, 8:], dt=step, mode="bspline", ends=self._ends, backend="native", **states
         )
-        rows = motion.outputs()
+        rows: dict[str, Any] = motion.outputs()
         for name, shares in fastest.binding_shares(rows, self.limits).items():
             self._shares[name][block.indices] = shares
         self._count_beyond(rows["position"])

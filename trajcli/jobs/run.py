@@ -127,7 +127,7 @@ class Integration:
         """Reads, checks and computes a block; yields what is not written into the file already."""
         plan, batch = self.plan, self.plan.batches[block.group]
         inputs = batch.read_inputs(block.begin, block.end)
-        positions = inputs.actions
+        positions: Any = inputs.actions
         yield 0, {"time": inputs.row_times()}
         # rotations are computed first and alone: their dofs mean nothing one by one
         if plan.rotations and len(block):
@@ -149,7 +149,8 @@ class Integration:
                 commands, actions = plan.commands, inputs.actions
                 if commands.actions:  # increments or offsets, not the positions they lead to
                     dofs = [dof for dof in plan.other_dofs if dof not in commands.absolute]
-                    actions = batch.inputs.actions.read_rows(block.begin, block.end)[..., dofs]
+                    stored: Any = batch.inputs.actions
+                    actions = stored.read_rows(block.begin, block.end)[..., dofs]
                 self._largest = max(self._largest, largest(actions))
         if self._jumps is not None:
             self._jumps.add_block({self._jumps.name: positions}, block.recording)

@@ -10,7 +10,7 @@ import numpy as np
 from trajcli.kernels.program import Array, Floats
 
 
-def fit_weights(times: Array, degree: int, mask: Array = 1.0) -> list[Array]:
+def fit_weights(times: Array, degree: int, mask: Array | float = 1.0) -> list[Array]:
     """Computes the weights of points in derivatives 0 to 3, at time zero, of their best fit.
 
     ``times`` [..., W] are NumPy (any float type) or torch, differentiable; the result is four

@@ -10,13 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-Array = Any
-"""numpy.ndarray or torch.Tensor."""
+if TYPE_CHECKING:
+    from torch import Tensor
+else:
+    Tensor = Any  # who looks at annotations need not have torch
+
+NumpyArray: TypeAlias = npt.NDArray[Any]
+Array: TypeAlias = NumpyArray | Tensor
+ArrayLike: TypeAlias = Array | Sequence[Any]
+"""What calls take as an array: nested lists, too."""
 
 Parts = Sequence[Array | None]
 """Position, velocity, acceleration, jerk."""
@@ -48,7 +55,7 @@ class Operands(NamedTuple):
         return [gather_states(part, index) for parts, index in roles for part in parts]
 
 
-def gather_states(part: Array | None, index: Array | None) -> Array | None:
+def gather_states(part: Array | None, index: Any) -> Any:
     """Gathers the rows [B, D] of states [S, D] that an index names; all of them without one."""
     if part is None or index is None:
         return part
@@ -132,12 +139,12 @@ class Windows:
     steps: int = 1
     shift: int = 0
 
-    def first(self) -> npt.NDArray[np.int64]:
+    def first(self) -> Integers:
         """Computes the first points of the windows, [T]."""
         begin = (np.arange(self.count) + self.offset) // self.steps - self.shift
         return np.clip(begin, 0, self.last)
 
-    def kind(self) -> npt.NDArray[np.int64]:
+    def kind(self) -> Integers:
         """Computes the kinds of the windows, [T]."""
         return np.arange(self.count) + self.offset - self.steps * self.first()
 
@@ -189,7 +196,7 @@ class Band:
     degree: int | None = None
     # [b, T, 2], one for each dt: the first and the last point, counted as the actions are, that a
     # row takes of its window. Its own point lies between them.
-    spans: npt.NDArray[np.int64] | None = None
+    spans: Integers | None = None
     action_order = 0
     has_dt_gradient = True
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.kernels.least_squares import fit_weights
-from trajcli.kernels.program import Band, Floats, Windows
+from trajcli.kernels.program import Band, Floats, Integers, Windows
 from trajcli.modes.central import on_differences, without_rounding
 from trajcli.modes.mode import Case, Mode
 
@@ -111,7 +110,7 @@ class SavitzkyGolay(Mode):
         return replace(band, spans=np.ascontiguousarray(spans, np.int64))
 
 
-def rows_within(times: Floats, seconds: float, degree: int) -> npt.NDArray[np.int64]:
+def rows_within(times: Floats, seconds: float, degree: int) -> Integers:
     """Finds the first and the last row [T, 2] of the window around each row, in ``seconds``.
 
     ``times`` [T] are in seconds, T > degree. A window has the rows within half of it or, where

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from trajcli.errors import Fault, InputError
@@ -200,7 +199,7 @@ class Columns(NamedTuple):
     kernels: Any
     weights: Floats
 
-    def select(self, columns: npt.NDArray[np.int64]) -> Columns:
+    def select(self, columns: Integers) -> Columns:
         steps = self.steps[columns] if len(self.steps) > 1 else self.steps
         arrays = ("values", "cutoffs", "noise", "weights")
         return self._replace(steps=steps, **{name: getattr(self, name)[columns] for name in arrays})

@@ -11,7 +11,7 @@ import numpy as np
 
 from trajcli.arrays import concatenate
 from trajcli.errors import Fault
-from trajcli.kernels.program import Array, Band, Floats, Windows
+from trajcli.kernels.program import Array, Band, Floats, NumpyArray, Windows
 from trajcli.modes.mode import AlignedMode, Case, times_after
 
 WINDOW = 5
@@ -146,7 +146,7 @@ def _stencils(*rows: int) -> Floats:
     return np.array(table)
 
 
-def on_differences(weights: Array, base: Array | int) -> Array:
+def on_differences(weights: NumpyArray, base: NumpyArray | int) -> NumpyArray:
     """Turns weights on points [..., W] into weights on the differences of neighbours.
 
     Equal positions then have derivatives of exactly zero, wherever they lie.

@@ -21,7 +21,7 @@ from trajcli.curves.resampling import at_rest, new_times, row_knots
 from trajcli.curves.sampling import search, take
 from trajcli.errors import InputError, UsageError, describe, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
-from trajcli.kernels.program import Array
+from trajcli.kernels.program import Array, ArrayLike
 from trajcli.memory import ROTATION_VALUES
 from trajcli.modes import QUANTITIES, make_method, make_mode
 from trajcli.modes.cascade import Clique
@@ -82,10 +82,10 @@ class RotationTrajectory:
 
 
 def differentiate(
-    quaternions: Array,
+    quaternions: ArrayLike,
     *,
-    dt: Array | float | None = None,
-    times: Array | None = None,
+    dt: ArrayLike | float | None = None,
+    times: ArrayLike | None = None,
     method: str = "savgol",
     window: int | str | None = None,
     degree: int | None = None,
@@ -183,12 +183,12 @@ def differentiate_rows(
 
 
 def integrate(
-    actions: Array,
-    start: State | Array,
-    dt: Array | float | None = None,
+    actions: ArrayLike,
+    start: State | ArrayLike,
+    dt: ArrayLike | float | None = None,
     mode: str = "velocity",
     *,
-    times: Array | None = None,
+    times: ArrayLike | None = None,
     scheme: str = "euler",
     frame: str = "world",
     allow_nonfinite: bool = False,
@@ -229,7 +229,8 @@ def integrate(
         for name, part in pairwise(QUANTITIES)
         if part in parts
     }
-    flat, modes = values.reshape(*values.shape[:2], -1), ("clique", "velocity", "acceleration")
+    flat: Any = values.reshape(*values.shape[:2], -1)
+    modes = "clique", "velocity", "acceleration"
     inner: Any = modes[order]
     inner_options: Any = {"scheme": scheme}
     # ω is zero at the start unless the state has one
@@ -260,13 +261,13 @@ def integrate(
 
 
 def resample(
-    quaternions: Array,
+    quaternions: ArrayLike,
     method: str = "slerp",
     *,
     rate: float | None = None,
-    at: Array | None = None,
+    at: ArrayLike | None = None,
     dt: float | None = None,
-    times: Array | None = None,
+    times: ArrayLike | None = None,
     frame: str = "world",
 ) -> RotationTrajectory:
     """Resamples orientations: one curve through the rows, and its rates, at other times.
@@ -304,7 +305,9 @@ def resample(
     return _result(curve, new, frame, rows, {"method": method})
 
 
-def sample(motion: RotationTrajectory, times: Array, method: str = "spline") -> RotationTrajectory:
+def sample(
+    motion: RotationTrajectory, times: ArrayLike, method: str = "spline"
+) -> RotationTrajectory:
     """Samples a trajectory at other times [N] or [B, N], on a curve of ``resample``."""
     if not isinstance(motion, RotationTrajectory):
         found = f"a {type(motion).__name__}"
@@ -312,7 +315,9 @@ def sample(motion: RotationTrajectory, times: Array, method: str = "spline") -> 
     return resample(motion.orientation, method, at=times, times=motion.time, frame=motion.frame)
 
 
-def compose(actions: Array, start: Array, *, kind: str = "delta", frame: str = "world") -> Array:
+def compose(
+    actions: ArrayLike, start: ArrayLike, *, kind: str = "delta", frame: str = "world"
+) -> Array:
     """Composes delta or relative rotations into orientations, beginning with the start.
 
     Parameters:
@@ -336,7 +341,7 @@ def compose(actions: Array, start: Array, *, kind: str = "delta", frame: str = "
     return _result([turned], None, frame, rows, {}).orientation
 
 
-def decompose(quaternions: Array, *, kind: str = "delta", frame: str = "world") -> Array:
+def decompose(quaternions: ArrayLike, *, kind: str = "delta", frame: str = "world") -> Array:
     """Decomposes orientations into the actions from which ``compose`` makes them."""
     rows, values = _read_actions(quaternions, kind, frame)
     origin = values[:, :-1] if kind == "delta" else values[:, :1]
@@ -344,13 +349,13 @@ def decompose(quaternions: Array, *, kind: str = "delta", frame: str = "world") 
     return _result([turns], None, frame, rows, {}).orientation
 
 
-def _read_actions(values: Array, kind: str, frame: str) -> tuple[Array, Array]:
+def _read_actions(values: ArrayLike, kind: str, frame: str) -> tuple[Array, Array]:
     _require_one_of(("delta", "relative"), kind, "kind")
     rows = _check_rows(values, 4, "quaternions")
     return rows, _to_world(_flatten(to_quaternions(rows, where="quaternions")), frame)
 
 
-def _check_rows(values: Array, width: int, where: str) -> Array:
+def _check_rows(values: ArrayLike, width: int, where: str) -> Array:
     """Makes values [T, n] a batch [1, T, n]; raises InputError unless they are [B, T, (R,) n]."""
     rows = as_array(values, where)
     rows = rows[None] if rows.ndim == 2 else rows
@@ -360,7 +365,7 @@ def _check_rows(values: Array, width: int, where: str) -> Array:
     return rows
 
 
-def _broadcast(values: Array, shape: Sequence[int], where: str) -> Array:
+def _broadcast(values: ArrayLike, shape: Sequence[int], where: str) -> Array:
     array = as_array(values, where)
     try:
         return library(array).broadcast_to(array, tuple(shape))
@@ -389,7 +394,7 @@ def _flatten(values: Array) -> Array:
 
 
 def _result(
-    rows: Sequence[Array], time: Array, frame: str, like: Array, options: Mapping[str, Any]
+    rows: Sequence[Array], time: Any, frame: str, like: Array, options: Mapping[str, Any]
 ) -> RotationTrajectory:
     """Makes a trajectory of rows [B·R, T, n], in the shape and dtype of ``like`` and its frame."""
     rates = [x if frame == "world" else -x for x in rows[1:]]

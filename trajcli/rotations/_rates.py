@@ -61,7 +61,7 @@ def backward(
         if values.shape[1] == 1:
             yield begin, [values, *[values[..., 1:] * 0.0] * 3]
             return
-        omega = turns_between(values) / gaps[..., None]
+        omega: Any = turns_between(values) / gaps[..., None]
         later = gaps if gaps.shape[1] == 1 else gaps[:, 1:]
         later = later if later.shape[1] else gaps  # a single rate has no step before it
         rates = calls.differentiate(
@@ -141,7 +141,9 @@ def fit_windows(
     spans = None if band.spans is None else repeat_for_bodies(band.spans, bodies)
     points = np.arange(width, dtype=np.longdouble)
     # equal steps: the weights for a step of 1, by the index of the row in its window
-    exact = fit_weights(points - points[:, None], degree) if band.table is not None else []
+    exact: Sequence[Any] = ()
+    if band.table is not None:
+        exact = fit_weights(points - points[:, None], degree)
     table = [match_library(weights.astype(np.float64), steps) for weights in exact]
     size = max(1, ROTATION_VALUES // (shape[0] * bodies * 4 * width))
     for begin in range(0, count, size):
@@ -281,8 +283,9 @@ def _spline(values: Array, knots: Array, at: Array) -> list[Array]:
         inner, *constants = [x.detach() if is_torch(x) else x for x in (inner, *system)]
         for _ in range(_MOST_ITERATIONS):
             change = _newton_step(inner, *constants)
-            inner, size = inner + change, abs(change)
-            if readable(size) and not (to_numpy(size) > 1e-14 * to_numpy(1.0 + abs(inner))).any():
+            inner, size = inner + change, library(change).abs(change)
+            bound = 1e-14 * (1.0 + library(inner).abs(inner))
+            if readable(size) and not to_numpy(size > bound).any():
                 break
         # gradients: each more step doubles the order up to which derivatives are exact
         for _ in range(2 if is_torch(turns) else 0):

@@ -31,7 +31,7 @@ from trajcli.arrays import (
     to_numpy,
 )
 from trajcli.errors import InputError, UsageError, describe, unknown, wrong_shape
-from trajcli.kernels.program import Array
+from trajcli.kernels.program import Array, ArrayLike
 
 Function: TypeAlias = Callable[..., Array]
 
@@ -199,7 +199,7 @@ def continuous(quaternions: Array, before: Array | None = None) -> Array:
 
 def _gathered(values: Array, rows: Array) -> Array:
     """Selects rows [..., N] of values [..., T, n]."""
-    index = rows[..., None]
+    index: Any = rows[..., None]
     if is_torch(values):
         return values.gather(-2, index.expand(*index.shape[:-1], values.shape[-1]))
     return np.take_along_axis(values, index, -2)
@@ -289,7 +289,11 @@ def normalize(values: Array, form: str) -> tuple[Array, Array]:
 
 
 def to_quaternions(
-    values: Array, form: str = "wxyz", where: str = "rotations", *, allow_nonfinite: bool = False
+    values: ArrayLike,
+    form: str = "wxyz",
+    where: str = "rotations",
+    *,
+    allow_nonfinite: bool = False,
 ) -> Array:
     """Converts rotations in any form to unit quaternions w, x, y, z in float64.
 
@@ -332,7 +336,7 @@ def to_quaternions(
     return quaternions
 
 
-def from_quaternions(quaternions: Array, form: str) -> Array:
+def from_quaternions(quaternions: ArrayLike, form: str) -> Array:
     """Converts unit quaternions [..., 4] to another form; ``to_quaternions`` is the inverse."""
     _require_form(form, "form")
     return FORMS[form][2](to_quaternions(quaternions))

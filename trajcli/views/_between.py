@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from trajcli.errors import InputError, UsageError
 from trajcli.files.limits import Bounds
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import Reading
-from trajcli.files.recording import Array, Recording
+from trajcli.files.recording import Recording
+from trajcli.kernels.program import NumpyArray
 
 
 class CurveCheck:
@@ -42,8 +44,8 @@ class CurveCheck:
                 self.names = [name for name in curves.names if name in bounds]
 
     def find_extremes(
-        self, values: Mapping[str, Array], block: Recording
-    ) -> dict[str, tuple[Array, Array]]:
+        self, values: Mapping[str, NumpyArray], block: Recording
+    ) -> dict[str, tuple[NumpyArray, NumpyArray]]:
         """Finds the value in each step [b, T − 1, D] nearest to a limit, or furthest beyond it.
 
         Returns by quantity also by how many seconds it is later than the row.
@@ -57,6 +59,8 @@ class CurveCheck:
             # Taylor polynomials of the curve in each step. Those of a mode are around the row that
             # the middle of the step belongs to, tau seconds before it; those of a method around
             # the middle.
+            known: list[Any]
+            tau: Any
             if self._mode[0]:
                 rows = [values[x] if x in self._rows else None for x in QUANTITIES]
                 known, tau = taylor(*self._mode, rows, knots, middle)
@@ -70,14 +74,14 @@ class CurveCheck:
             }
 
     def _quantity_extremes(
-        self, name: str, known: list[Array], low: Array, step: Array
-    ) -> tuple[Array, Array]:
+        self, name: str, known: list[Any], low: NumpyArray, step: NumpyArray
+    ) -> tuple[NumpyArray, NumpyArray]:
         """Finds those of one quantity, whose Taylor polynomials begin at ``low`` in each step."""
         known = [x.astype(np.float64) for x in np.broadcast_arrays(*known)]
         bounds, values = self._bounds[name], known[0]
         delays = np.array(np.broadcast_to(-low, values.shape))
 
-        def excess(values: Array, dof: Array) -> Array:
+        def excess(values: NumpyArray, dof: NumpyArray) -> NumpyArray:
             over = np.maximum(values - bounds.upper[dof], bounds.lower[dof] - values)
             return over / bounds.size[dof]
 
@@ -93,7 +97,7 @@ class CurveCheck:
         coefficients = [x[steps] for x in known]
         # An extreme is at an end of the step, or where the derivative is zero.
         candidates = np.stack([begin, end, *find_zeros(coefficients[1:], begin, end)])
-        reached = derivative([*coefficients, 0.0], candidates, 0)
+        reached: Any = derivative([*coefficients, 0.0], candidates, 0)
         most = excess(reached, dof).argmax(0), np.arange(len(dof))
         values[steps], delays[steps] = reached[most], candidates[most] - begin
         return values, delays

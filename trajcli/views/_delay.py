@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.files.recording import Array
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, NumpyArray
 
 # The most rows by which a signal may be late or early.
 _LAGS = 16
@@ -41,7 +40,7 @@ class VelocityFit:
         self._all_rows = np.zeros((3, dofs))
         self._sums = np.zeros((3, 2 * self._lags + 1, dofs))
 
-    def add_block(self, v: Array, d: Array, times: Floats) -> None:
+    def add_block(self, v: NumpyArray, d: NumpyArray, times: Floats) -> None:
         good = np.isfinite(v) & np.isfinite(d)
         v, d = np.where(good, v, 0.0), np.where(good, d, 0.0)
         self._all_rows += _products(v, d)
@@ -128,6 +127,6 @@ def _unit_hint(factor: float) -> str:
     return next(hints, "")
 
 
-def _products(v: Array, d: Array) -> Floats:
+def _products(v: NumpyArray, d: NumpyArray) -> Floats:
     """Sums v², d² and v·d over trajectories and rows, [3, D]."""
     return np.stack([np.einsum("btd,btd->d", x, y) for x, y in ((v, v), (d, d), (v, d))])

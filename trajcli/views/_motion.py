@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from trajcli.files.quantities import ROTATIONS
-from trajcli.files.recording import Array, Recording
+from trajcli.files.recording import Recording
 from trajcli.files.repair import TurnJumps
-from trajcli.kernels.program import Floats, Integers
+from trajcli.kernels.program import Floats, Integers, NumpyArray
 from trajcli.scores import add_derivatives
 from trajcli.views._statistics import Failure, find_failures
 
@@ -39,7 +40,7 @@ class StepCheck:
         """turns: the jumps by a turn, in which each block is looked for before it comes here."""
         self._turns, self._dofs, self.steps = turns, batch.free_dofs, np.empty((0, 7))
 
-    def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
+    def add_block(self, values: Mapping[str, NumpyArray], block: Recording) -> None:
         rows, times = values[self._turns.name][..., self._dofs], block.known_times()
         if rows.shape[1] <= _FROZEN or not rows.size:
             return
@@ -80,7 +81,7 @@ class StepCheck:
                 line = [*where, rise[b, step, k], time[step + 1], *frozen]
                 self.steps = self.steps if where in turned else np.append(self.steps, [line], 0)
 
-    def kinds(self) -> Iterator[tuple[str, Array, str]]:
+    def kinds(self) -> Iterator[tuple[str, NumpyArray, str]]:
         """Yields jumps, then rows that repeat: the name of the check, the steps, and a text."""
         frozen = self.steps[:, 5] > 0
         jumps, repeats = self.steps[~frozen], self.steps[frozen]
@@ -91,7 +92,7 @@ class StepCheck:
         yield "frozen rows", repeats, f"{rows:.0f} equal rows{time} in motion, before the row"
 
 
-def _find_jumps(rise: Floats, lone: Array, durations: Floats) -> Integers:
+def _find_jumps(rise: Floats, lone: NumpyArray, durations: Floats) -> Integers:
     """Finds the steps [n] of a dof, of those that are ``lone``, that other steps do not explain."""
     # Steps that do not move count for nothing: otherwise each change of an encoder or of a command
     # that is held would be a jump.
@@ -124,9 +125,9 @@ class RestCheck:
         self.largest = dict.fromkeys(self.arrays, 0.0)
         self.moving: dict[str, list[Failure]] = {name: [] for name in self.arrays}
 
-    def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
+    def add_block(self, values: Mapping[str, NumpyArray], block: Recording) -> None:
         for name, array in self.arrays.items() if block.rows else ():
-            rates = values[array].astype(np.float64, copy=False)
+            rates: Any = values[array].astype(np.float64, copy=False)
             ends = [rates[:, :1], rates[:, -1:]]
             if name == "velocity" and self.derived:
                 rows, times = rates, block.known_times()

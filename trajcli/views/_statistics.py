@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from trajcli.arrays import reduce_rows
+from trajcli.arrays import reduce_rows, to_numpy
 from trajcli.errors import Fault, InputError
 from trajcli.files.dofs import RotationDofs
 from trajcli.files.limits import Bounds
-from trajcli.files.recording import Array, Recording
-from trajcli.kernels.program import Floats
+from trajcli.files.recording import Recording
+from trajcli.kernels.program import Floats, NumpyArray
 from trajcli.rotations import angle
 from trajcli.rotations.quaternions import TOLERANCE, normalize
 from trajcli.scores import angular_rates
@@ -43,8 +43,8 @@ class Failure:
 
 
 def find_failures(
-    bad: Array, excess: Array, values: Array, block: Recording, dataset: str = "",
-    delays: Array | float = 0.0,
+    bad: NumpyArray, excess: NumpyArray, values: NumpyArray, block: Recording, dataset: str = "",
+    delays: NumpyArray | float = 0.0,
 ) -> list[Failure]:  # fmt: skip
     """Finds for each trajectory of a block with bad values [b, T, D] the one of most excess.
 
@@ -75,7 +75,7 @@ def find_failures(
 class Summary(Protocol):
     """Sums up all arrays of some trajectories, block by block."""
 
-    def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
+    def add_block(self, values: Mapping[str, NumpyArray], block: Recording) -> None:
         """Adds a block with arrays [b, T, D] by name."""
 
 
@@ -103,9 +103,10 @@ def read_blocks(
                 faults[block.title(0)] = error.faults[0]
 
 
-def _range(values: Array, least: np.ufunc, largest: np.ufunc) -> tuple[Array, Array]:
+def _range(values: NumpyArray, least: np.ufunc, largest: np.ufunc) -> tuple[NumpyArray, NumpyArray]:
     rows = values.reshape(1, -1, values.shape[-1])
-    return reduce_rows(least, rows)[0], reduce_rows(largest, rows)[0]
+    low, high = (to_numpy(reduce_rows(x, rows))[0] for x in (least, largest))
+    return low, high
 
 
 class Statistics:
@@ -134,8 +135,8 @@ class Statistics:
         return bool((self.low <= self.high).any())
 
     def add_block(
-        self, arrays: Mapping[str, Array], block: Recording | None = None,
-        delays: Array | None = None,
+        self, arrays: Mapping[str, NumpyArray], block: Recording | None = None,
+        delays: NumpyArray | None = None,
     ) -> None:  # fmt: skip
         """Adds the array of its name; without trajectories only range, NaN and Inf count."""
         values = arrays[self.name]
@@ -172,7 +173,7 @@ class Statistics:
             self.peak_rows[dof] = int(block.numbers[b]), block.first_row + ends + row
 
     def _add_violations(
-        self, values: Array, bounds: Bounds, block: Recording, delays: Array | None
+        self, values: NumpyArray, bounds: Bounds, block: Recording, delays: NumpyArray | None
     ) -> None:
         """Adds the values that are outside the bounds by more than rounding."""
         with np.errstate(invalid="ignore"):
@@ -211,7 +212,7 @@ class Statistics:
         return float(np.max(share, initial=0.0, where=np.isfinite(share)))
 
 
-def orientations(values: Array, rotations: Sequence[RotationDofs]) -> tuple[Floats, Floats]:
+def orientations(values: NumpyArray, rotations: Sequence[RotationDofs]) -> tuple[Floats, Floats]:
     """Converts dofs [b, T, D] to unit quaternions [b, T, R, 4], NaN for what is no rotation.
 
     Returns also by how much each differs from a rotation [b, T, R].
@@ -259,9 +260,9 @@ class RotationStatistics:
             for name in (*names, *self.stored, *self.derived)
         }
 
-    def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
+    def add_block(self, values: Mapping[str, NumpyArray], block: Recording) -> None:
         rates = {name: values[name].astype(np.float64) for name in self.stored}
-        numbers = dict[str, Array]()
+        numbers = dict[str, Any]()
         if self.rotations and block.rows:
             name = next(iter(values))
             quaternions, numbers["norm"] = orientations(values[name], self.rotations)

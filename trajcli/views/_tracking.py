@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trajcli.files.recording import Array
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, NumpyArray
 
 # The longest delay that is looked for: one second, and a fifth of the rows.
 _LONGEST, _FRACTION = 1.0, 5
@@ -19,7 +18,7 @@ _EQUAL = 1e-12
 VALUES = ("delay", "offset", "rms", "largest", "time", "missing")
 
 
-def track(a: Array, b: Array, times: Floats) -> Floats:
+def track(a: NumpyArray, b: NumpyArray, times: Floats) -> Floats:
     """Measures how b follows a, both [n, T, D] at ``times`` [1 or n, T]; returns [n, 6, D].
 
     ``VALUES`` are the delay of b, NaN where none is clear; the mean and the root mean square of

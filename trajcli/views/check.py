@@ -25,10 +25,10 @@ from trajcli.files.quantities import (
 )
 from trajcli.files.reader import read_recordings
 from trajcli.files.reading import Reading, parse_selection
-from trajcli.files.recording import Array, Recording, join, mask_numbers
+from trajcli.files.recording import Recording, join, mask_numbers
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import Place, parse_source
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, NumpyArray
 from trajcli.modes import MODES
 from trajcli.modes.central import WINDOW
 from trajcli.names import MethodName
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 _WORDS = {True: "ok", False: "FAILS", None: "-"}
 # Number of spans beyond a limit that are listed for each dof.
 _SPANS = 3
-StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
+StartRows = Callable[[NumpyArray, Sequence[str]], Mapping[str, NumpyArray]]
 """Returns the start states by part, [b, D] or [1, D], of trajectories given by their numbers [b]
 and, where each has a group, by the names of the groups; parts that are absent are 0."""
 # Rows that are listed of a trajectory whose times are wrong.
@@ -334,7 +334,7 @@ class StartCheck:
         self.failures: list[Failure] = []
         self.compared = 0
 
-    def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
+    def add_block(self, values: Mapping[str, NumpyArray], block: Recording) -> None:
         if isinstance(self.start, str) or not block.rows:
             return
         parts = [block.part(k) for k in range(len(block))]
@@ -377,7 +377,7 @@ class TimeCheck:
         self._shared = {id(x.origin) for x in batch.members if x.clock and x.clock.shared}
         self._checked: set[int] = set()
 
-    def add_block(self, _: Mapping[str, Array], block: Recording) -> None:
+    def add_block(self, _: Mapping[str, NumpyArray], block: Recording) -> None:
         for group, indices in block.split_by_group():
             clock, origin, numbers = group.clock, id(group.origin), block.numbers[indices].tolist()
             if clock is None or origin in self._checked:
@@ -565,7 +565,7 @@ class LimitCheck:
         self.curve = CurveCheck(batch, bounds, reading)
         self.between = {q: Statistics(q, dofs, bounds[q]) for q in self.curve.names}
 
-    def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
+    def add_block(self, values: Mapping[str, NumpyArray], block: Recording) -> None:
         extremes = self.curve.find_extremes(values, block) if self.between else {}
         for quantity, (reached, delays) in extremes.items():
             self.between[quantity].add_block({quantity: reached}, block, delays)
@@ -576,7 +576,8 @@ class LimitCheck:
         # increase; other trajectories get NaN, which fails.
         times = np.zeros(position.shape[:2]) if times is None else times
         good = np.all(np.diff(times) > 0, axis=1)
-        rates = add_derivatives({"position": position}, times, block.step, good, {*self.derived})
+        needed = {*self.derived}
+        rates: Any = add_derivatives({"position": position}, times, block.step, good, needed)
         for statistics in self.derived.values():
             statistics.add_block(rates, block)
 

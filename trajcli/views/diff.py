@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.arrays import describe
+from trajcli.arrays import describe, to_numpy
 from trajcli.errors import InputError, Report, join_names
 from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, decode_text, json_object
 from trajcli.files.conversion import as_batch, match_units, read_unit
@@ -22,7 +22,6 @@ from trajcli.files.quantities import DOF_NAMES, QUANTITIES, RESERVED_NAMES, ROTA
 from trajcli.files.reader import assign_times
 from trajcli.files.reading import parse_selection
 from trajcli.files.recording import (
-    Array,
     ArrayGroup,
     Recording,
     mask_numbers,
@@ -30,7 +29,7 @@ from trajcli.files.recording import (
     without_rotations,
 )
 from trajcli.files.source import Source, expand_files, parse_source
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, NumpyArray
 from trajcli.memory import SCANNED_BYTES
 from trajcli.rotations.quaternions import angle, continuous, normalize
 from trajcli.units import parse_units, per_si, si_units, unit_text
@@ -162,7 +161,7 @@ class Difference:
         }
 
     def add_tracks(
-        self, a: Array, b: Array, times: Floats, sides: tuple[Side, Side], start: int
+        self, a: NumpyArray, b: NumpyArray, times: Floats, sides: tuple[Side, Side], start: int
     ) -> None:
         """Measures how trajectories b [n, T, D] follow a, from the one with number ``start`` on."""
         recording, dofs = sides[0].recording, a.shape[2]
@@ -182,16 +181,16 @@ class Difference:
             title = name if len(recording) == 1 else f"trajectory {recording.title(start + k)}"
             self.tracks.append((title, values))
 
-    def add_rotations(self, a: Array, b: Array, sides: tuple[Side, Side]) -> Array:
+    def add_rotations(self, a: NumpyArray, b: NumpyArray, sides: tuple[Side, Side]) -> NumpyArray:
         """Adds the angles between rotations; returns ``b`` with the quaternions' signs of ``a``."""
         # q and −q are one rotation.
         for first, second in zip(*(side.rotations for side in sides), strict=False):
             x, y = a[..., list(first.dofs)], b[..., list(second.dofs)]
             quaternions = [
-                normalize(np.asarray(values, np.float64), form)[0]
+                to_numpy(normalize(np.asarray(values, np.float64), form)[0])
                 for values, form in ((x, first.form), (y, second.form))
             ]
-            angles = angle(*quaternions)
+            angles = to_numpy(angle(*quaternions))
             self.rotations += angles.size
             self.angle = float(np.fmax(self.angle, np.nanmax(angles, initial=0.0)))
             self.angle_square_sum += float(np.nansum(angles**2))
@@ -201,7 +200,7 @@ class Difference:
                 b[..., list(second.dofs)] = np.where(opposite, -y, y)
         return b
 
-    def add_block(self, a: Array, b: Array, tolerance: Tolerance, *start: int) -> None:
+    def add_block(self, a: NumpyArray, b: NumpyArray, tolerance: Tolerance, *start: int) -> None:
         """Adds a pair of blocks that begin at the index ``start`` on the first axes."""
         self.values += a.size
         numeric = a.dtype.kind in NUMERIC_KINDS and b.dtype.kind in NUMERIC_KINDS
@@ -239,7 +238,7 @@ class Difference:
             self.a, self.b = ((float if numeric else str)(x[worst]) for x in (a, b))
 
 
-def last_places(a: Array, b: Array) -> Floats:
+def last_places(a: NumpyArray, b: NumpyArray) -> Floats:
     """Measures the distance of numbers in units in the last place; infinite at a NaN."""
     # Both are rounded to the coarser type first.
     size = min([8, *(x.dtype.itemsize for x in (a, b) if x.dtype.kind == "f")])

@@ -48,10 +48,10 @@ from trajcli.files.outputs import (
 )
 from trajcli.files.quantities import ROTATIONS
 from trajcli.files.reading import Repair, parse_selection
-from trajcli.files.recording import Array, Recording
+from trajcli.files.recording import Recording
 from trajcli.files.writing import conversion_hint, write
 from trajcli.jobs.job import Block, Job, Results, make_blocks, write_blocks
-from trajcli.kernels.program import Floats, Integers
+from trajcli.kernels.program import Floats, Integers, NumpyArray
 from trajcli.memory import TABLE_ROWS
 from trajcli.rotations.quaternions import TOLERANCE
 from trajcli.units import InputUnits, parse_time_unit
@@ -166,7 +166,7 @@ class Export:
         last = {"quaternion" if name == ROTATIONS[0] else "axis": width}
         return {"rotation": bodies, **last} if bodies > 1 else last
 
-    def read_arrays(self, block: Recording) -> dict[str, Array]:
+    def read_arrays(self, block: Recording) -> dict[str, NumpyArray]:
         """Reads all arrays [b, rows, dofs] and their ``time`` [b, rows], in the written units."""
         times = self.read_stamps(block)[0] if self.form.stamps else block.times()
         # Without any times, these are row numbers.
@@ -186,12 +186,12 @@ class Export:
             arrays[name] = rows.astype(self.types[name], copy=False)
         return arrays
 
-    def _in_si(self, block: Recording, name: str) -> Array:
+    def _in_si(self, block: Recording, name: str) -> NumpyArray:
         # The action of the last row leads from there to itself.
         if self.commands is not None:
             values = block.input.read()
             values = np.concatenate([values, values[:, -1:]], 1) if self.holds_last else values
-            actions: Array = self.commands.from_positions(values)
+            actions: NumpyArray = self.commands.from_positions(values)
             if self.batch.rotations:
                 from trajcli.rotations import decompose
                 from trajcli.rotations.quaternions import from_quaternions, to_quaternions
@@ -204,10 +204,10 @@ class Export:
                 actions[..., dofs] = from_quaternions(turns, turn.form)
             return actions
         rows = block if name in self.batch.arrays else self.owners[name].take(block.numbers)
-        stored: Array = rows.arrays[name].read()
+        stored: NumpyArray = rows.arrays[name].read()
         return stored
 
-    def read_stamps(self, block: Recording) -> tuple[Array, str]:
+    def read_stamps(self, block: Recording) -> tuple[NumpyArray, str]:
         """Reads the stamps [b, rows] as the source has them, and their unit."""
         first, unit = block.start_stamps(skip_start=True) or (None, "")
         if first is None:
@@ -221,7 +221,7 @@ class Export:
             stamps[indices] = part.own_clock.row_stamps()
         return stamps, unit
 
-    def read_poses(self, block: Recording) -> tuple[Array, Array] | None:
+    def read_poses(self, block: Recording) -> tuple[NumpyArray, NumpyArray] | None:
         """Reads positions [b, rows, 3 or 0] and quaternions w, x, y, z [b, rows, R, 4], if any."""
         owner = next((owner for owner in self.owners.values() if owner.rotations), None)
         if owner is None or self.commands is not None:
@@ -350,11 +350,11 @@ def _make_job(chosen: Export, out: Path) -> Job[Block]:
 class _Columns:
     """Gathers the columns of a table of all trajectories, and writes many rows at once."""
 
-    def __init__(self, chosen: Export, write_rows: Callable[[list[Array]], object]) -> None:
-        self._chosen, self._write_rows, self._buffer = chosen, write_rows, list[list[Array]]()
+    def __init__(self, chosen: Export, write_rows: Callable[[list[NumpyArray]], object]) -> None:
+        self._chosen, self._write_rows, self._buffer = chosen, write_rows, list[list[NumpyArray]]()
         self._indices = chosen.form.column_indices(chosen.headings())
 
-    def write(self, span: Span, arrays: Mapping[str, Array], _: int) -> None:
+    def write(self, span: Span, arrays: Mapping[str, NumpyArray], _: int) -> None:
         names, rows = self._chosen.names[span.begin : span.end], arrays["time"].shape[1]
         columns = [np.repeat(names, rows)] if self._chosen.several else []
         for values in arrays.values():
@@ -374,7 +374,7 @@ def _write_csv(chosen: Export, path: Path | int, job: Job[Block], report: Report
     """Writes CSV with enough digits to read the same numbers back, to a file or its descriptor."""
     form, heads = chosen.form, chosen.headings(units=True)
 
-    def write_rows(columns: list[Array]) -> None:
+    def write_rows(columns: list[NumpyArray]) -> None:
         for start in range(0, len(columns[0]), TABLE_ROWS):
             parts = [column[start : start + TABLE_ROWS] for column in columns]
             cells = [
@@ -399,7 +399,7 @@ def _write_parquet(chosen: Export, path: Path, job: Job[Block], report: Report) 
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     writer = None
 
-    def write_rows(columns: list[Array]) -> None:
+    def write_rows(columns: list[NumpyArray]) -> None:
         nonlocal writer
         # Trajectories that have only numbers are numbered in integers.
         if chosen.several and chosen.has_numbers:
@@ -423,7 +423,7 @@ def _write_rrd(chosen: Export, path: Path, job: Job[Block], report: Report) -> N
     name = job.out.name
     recording = rerun.RecordingStream("trajcli", recording_id=name, send_properties=False)
 
-    def write_span(span: Span, arrays: Mapping[str, Array], _: int) -> None:
+    def write_span(span: Span, arrays: Mapping[str, NumpyArray], _: int) -> None:
         poses = chosen.read_poses(chosen.batch.take(slice(span.begin, span.end)))
         for k, name in enumerate(chosen.names[span.begin : span.end]):
             parent = [f"trajectory_{name}"] if chosen.several else []
@@ -476,7 +476,7 @@ def _write_tum(chosen: Export, path: Path, job: Job[Block], report: Report) -> N
             else "--rotation WHICH=FORM names one, --dt SECONDS a step",
         )
 
-    def write_span(_: Span, arrays: Mapping[str, Array], __: int) -> None:
+    def write_span(_: Span, arrays: Mapping[str, NumpyArray], __: int) -> None:
         times, poses = arrays["time"][0].astype(np.float64), chosen.read_poses(chosen.batch)
         assert poses is not None
         # Times count from the first row; a TUM file has the stamps of the source.
@@ -517,7 +517,7 @@ def _write_joint_trajectory(chosen: Export, path: Path, job: Job[Block], report:
     if left_out := [name for name in stored if name not in _POINT_FIELDS]:
         report.add_notes(Note(f"a JointTrajectory has no {', '.join(left_out)}: left out"))
 
-    def write_span(_: Span, arrays: Mapping[str, Array], __: int) -> None:
+    def write_span(_: Span, arrays: Mapping[str, NumpyArray], __: int) -> None:
         times = arrays["time"][0].astype(np.float64)
         rows = {_POINT_FIELDS[x]: arrays[y][0] for x, y in stored.items() if x in _POINT_FIELDS}
         nanoseconds = np.rint((times - float(times[0])) * 1e9).astype(np.int64)
@@ -671,7 +671,7 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
             reserve(path, shape[0] * shape[1] * dtype.itemsize)
             features[f"trajcli.{name}"] = np.memmap(path, dtype, "r+", shape=shape)
 
-        def write_span(span: Span, arrays: Mapping[str, Array], _: int) -> None:
+        def write_span(span: Span, arrays: Mapping[str, NumpyArray], _: int) -> None:
             for name in chosen.types:
                 values = features[f"trajcli.{name}"]
                 for part, rows in zip(frames[span.begin : span.end], arrays[name], strict=True):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import describe, reduce_rows
+from trajcli.arrays import describe, reduce_rows, to_numpy
 from trajcli.curves import fastest
 from trajcli.curves.sampling import hold_side
 from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
@@ -21,9 +21,9 @@ from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_POSITION
 from trajcli.files.reading import parse_selection
-from trajcli.files.recording import Array, Recording
+from trajcli.files.recording import Recording
 from trajcli.files.source import Source, parse_source
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, NumpyArray
 from trajcli.mode_options import CURVE
 from trajcli.rotations import angle
 from trajcli.units import InputUnits, Unit
@@ -71,9 +71,9 @@ class Peaks:
     dofs: Sequence[tuple[int, str]]
     factors: Floats
     bounds: Bounds | None = None
-    values: Array = field(default_factory=lambda: np.empty(0))
+    values: NumpyArray = field(default_factory=lambda: np.empty(0))
 
-    def find_binding(self, values: Array) -> Array:
+    def find_binding(self, values: NumpyArray) -> NumpyArray:
         """Finds the values [n, D] that are at a limit, by the measure of retime."""
         # The path is given to retime: limits of positions do not bind.
         if self.bounds is None or self.quantity not in QUANTITIES[1:]:
@@ -96,17 +96,17 @@ class Line(Peaks):
     time: Floats
     time_unit: str
     hold: str
-    recording: Array | None
-    binding_rows: Array
+    recording: NumpyArray | None
+    binding_rows: NumpyArray
 
 
 @dataclass(frozen=True)
 class BlockExtremes:
     """Collects by array the least and the largest value of each trajectory, [2, b, D]."""
 
-    extremes: dict[str, list[Array]]
+    extremes: dict[str, list[NumpyArray]]
 
-    def add_block(self, values: Mapping[str, Array], _: Recording) -> None:
+    def add_block(self, values: Mapping[str, NumpyArray], _: Recording) -> None:
         for name, parts in self.extremes.items():
             rows = _drawable(values[name])
             parts.append(np.stack([reduce_rows(np.fmin, rows), reduce_rows(np.fmax, rows)]))
@@ -175,7 +175,7 @@ class PlotSource:
         times = block.times()
         if name == _ANGLE:
             turns, _ = orientations(next(iter(block.arrays.values())).read(), batch.rotations)
-            rows = angle(turns, turns[:, :1])[0]
+            rows = to_numpy(angle(turns, turns[:, :1]))[0]
         else:
             rows = block.arrays[name].read()[0]
         quantity = self._quantity(batch, name)
@@ -368,7 +368,7 @@ class _FigureDofs:
         return self._lines[key]
 
 
-def _drawable(values: Array) -> Array:
+def _drawable(values: NumpyArray) -> NumpyArray:
     """Replaces by NaN the values that are not finite or whose differences would not be."""
     return np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
 
@@ -384,7 +384,7 @@ def line_panels(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line], se
     """Yields a panel for each quantity: its lines, and the numbers of the dofs that are shown."""
 
     # A panel follows for each dof that switches between two values, as a gripper does.
-    def switches(values: Array) -> bool:
+    def switches(values: NumpyArray) -> bool:
         known = values[np.isfinite(values)]
         # An encoder at rest also has two values, but goes between them in most rows.
         return 10 * np.count_nonzero(np.diff(known)) <= len(known) and len(np.unique(known)) == 2

@@ -17,10 +17,10 @@ from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, derivative_order, derive_unit
 from trajcli.files.reader import assign_times, dof_faults, no_time, read_recordings, require_stamps
 from trajcli.files.reading import Repair
-from trajcli.files.recording import SEVERAL, Array, Recording, join, mask_numbers, without_rotations
+from trajcli.files.recording import SEVERAL, Recording, join, mask_numbers, without_rotations
 from trajcli.files.repair import repair_recordings
 from trajcli.files.source import expand_files, parse_source
-from trajcli.kernels.program import Floats, Integers
+from trajcli.kernels.program import Floats, Integers, NumpyArray
 from trajcli.modes import MODES
 from trajcli.units import (
     NO_UNIT,
@@ -120,8 +120,8 @@ def paired_times(first: Recording, second: Recording) -> PairedTimes:
 
 
 def interpolate(
-    times: Floats, stamps: Floats, values: Array, tolerance: float
-) -> tuple[Array, bool]:
+    times: Floats, stamps: Floats, values: NumpyArray, tolerance: float
+) -> tuple[NumpyArray, bool]:
     """Interpolates values [T, D] linearly at times within their ``stamps`` [T], except on rows."""
     # Times within the tolerance of a row take that row exactly, in its own type.
     after = np.clip(np.searchsorted(stamps, times), 1, max(len(stamps) - 1, 1)) % len(stamps)
@@ -131,7 +131,7 @@ def interpolate(
         return values[nearest], False
     snapped = np.where(exact, stamps[nearest], times)
     columns = [np.interp(snapped, stamps, column) for column in values.T.astype(np.float64)]
-    between: Array = np.stack(columns, 1)
+    between: NumpyArray = np.stack(columns, 1)
     return between.astype(values.dtype) if values.dtype.kind == "f" else between, True
 
 

@@ -19,9 +19,9 @@ from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reader import no_time, refuse_control_points
 from trajcli.files.reading import parse_selection
-from trajcli.files.recording import Array, Recording
+from trajcli.files.recording import Recording
 from trajcli.files.repair import TurnJumps
-from trajcli.kernels.program import Floats, Integers
+from trajcli.kernels.program import Floats, Integers, NumpyArray
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
 from trajcli.views._statistics import orientations, read_blocks
 from trajcli.views.recordings import (
@@ -71,7 +71,7 @@ class ScoreTable:
 
     label: str
     names: Sequence[str]
-    scores: Scores
+    scores: Mapping[str, NumpyArray]
     units: Mapping[str, str]
     rows: tuple[int, int]
     notes: Sequence[str]
@@ -187,7 +187,7 @@ class BlockScores:
     noise: list[float] = field(default_factory=list)
     extremes: list[Floats] = field(default_factory=list)
 
-    def add_block(self, values: Mapping[str, Array], block: Recording) -> None:
+    def add_block(self, values: Mapping[str, NumpyArray], block: Recording) -> None:
         if (times := block.times()) is None:
             raise InputError(no_time(first_part(self.batch)))
         dofs = self.batch.free_dofs if self.batch.rotations else slice(None)
@@ -211,7 +211,7 @@ class BlockScores:
             size = float(np.abs(arrays["position"]).max()) * np.finfo(kind).eps
             self.noise.append(3 * size / float(np.median(np.diff(times))) ** 3)
 
-    def join(self, numbers: Integers) -> tuple[Integers, Scores]:
+    def join(self, numbers: Integers) -> tuple[Integers, dict[str, Floats]]:
         """Joins the scores of all scored trajectories in the order of ``numbers``, with these."""
         scores = {n: np.concatenate([part[n] for part in self.parts]) for n in self.parts[0]}
         if self.batch.free_dofs:

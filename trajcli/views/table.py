@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import UsageError, join_names, unknown
-from trajcli.files.recording import Array
+from trajcli.kernels.program import NumpyArray
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class TableForm:
         indices = indices or [*range(len(heads))]
         return indices if 0 in indices or not first else [0, *indices]
 
-    def require_distinct(self, times: Array) -> None:
+    def require_distinct(self, times: NumpyArray) -> None:
         """Raises UsageError where neighbouring times [b, T] that are written become equal."""
         if self.decimals is None or not {"time", "t"}.intersection(self.columns or ["time"]):
             return
@@ -63,7 +63,7 @@ class TableForm:
             expected = "more decimals, or --columns without time"
             raise UsageError(what, where=where, expected=expected)
 
-    def cells(self, column: Array) -> list[Any]:
+    def cells(self, column: NumpyArray) -> list[Any]:
         """Formats the values of a column; integers stay as they are."""
         # Numbers of float32 have all digits of the same numbers in float64.
         values: list[Any] = column.tolist()

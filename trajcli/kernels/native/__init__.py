@@ -260,7 +260,7 @@ class Forward(Call):
         if dt is not self._dt:
             self._dt = dt if isinstance(dt, np.ndarray) else None
             self._job.dt.data = address(dt)
-        arrays = (actions, *start, *out, *goal, *indices)
+        arrays: tuple[Any, ...] = (actions, *start, *out, *goal, *indices)
         for k, entry in self._entries:
             entry.data = address(arrays[k])
 
@@ -322,7 +322,7 @@ class Prepared:
             self.finite = self._forward.run()
 
     def adjoint(
-        self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
+        self, program: Program, operands: Operands, upstream: Sequence[Any], gradients: Gradients
     ) -> None:
         # autograd runs backward passes in threads of its own, so each has structures of its own
         actions, start, goal = gradients

@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 
 def forward(program: Program, operands: Operands, out: Parts) -> None:
     """Fills the outputs; None is skipped."""
-    if runs_on_cpu(program, operands.dt):
-        inputs = Operands(operands.actions.cpu(), operands.dt.cpu())
+    actions: Any = operands.actions
+    dt: Any = operands.dt
+    if runs_on_cpu(program, dt):
+        inputs = Operands(actions.cpu(), dt.cpu())
         compute_on_cpu(lambda kernels, rows: kernels.forward(program, inputs, rows), out)
         return
     selection = [buffer is not None for buffer in out]
@@ -48,11 +50,14 @@ def forward(program: Program, operands: Operands, out: Parts) -> None:
                 buffer.copy_(values)
 
 
-def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
+def adjoint(
+    program: Program, operands: Operands, upstream: Sequence[Tensor | None], gradients: Gradients
+) -> None:
     """Fills the gradients from those of the outputs; None is skipped."""
-    if runs_on_cpu(program, operands.dt):
+    dt: Any = operands.dt
+    if runs_on_cpu(program, dt):
         # gradients do not depend on the actions, so that only their shape matters
-        inputs = Operands(torch.empty(()).expand(operands.actions.shape), operands.dt.cpu())
+        inputs = Operands(torch.empty(()).expand(operands.actions.shape), dt.cpu())
         grads = [x if x is None else x.cpu() for x in upstream]
         compute_on_cpu(
             lambda kernels, pulled: kernels.adjoint(program, inputs, grads, Gradients(*pulled)),
@@ -86,7 +91,7 @@ def refuse_capture(device: torch.device) -> None:
         )
 
 
-def compute_on_cpu(compute: Callable[[Any, list[Any]], None], results: Parts) -> None:
+def compute_on_cpu(compute: Callable[[Any, list[Any]], None], results: Sequence[Any]) -> None:
     """Fills tensors on a device by kernels, compiled or these, that fill tensors on the CPU."""
     # A smoothing spline goes from row to row, with a QR of small matrices at each: on a device
     # every row waits for several kernels, and for the host. The CPU takes less time than that.
@@ -165,7 +170,8 @@ def gradient_of_steps(
     with torch.enable_grad():
         # actions and states may be functions of dt: the gradient through them is not this one's,
         # so that it is taken by a tensor of its own
-        dt = operands.dt.view_as(operands.dt) if differentiable else operands.dt.detach()
+        steps: Any = operands.dt
+        dt: Tensor = steps.view_as(steps) if differentiable else steps.detach()
         dt.requires_grad_()
     (grad,) = _gradients(program, operands._replace(dt=dt), upstream, [dt], differentiable)
     return grad
@@ -196,7 +202,9 @@ def trajectories(
     program: Program, operands: Operands, selection: Sequence[bool] = (True,) * 4
 ) -> list[Tensor | None]:
     """Computes the outputs [B, T, D] in float64; None where not selected."""
-    actions, dt = columns(operands.actions, 0, program.used).double(), operands.dt.double()
+    used: Any = columns(operands.actions, 0, program.used)
+    steps: Any = operands.dt
+    actions, dt = used.double(), steps.double()
     if isinstance(program, Smoother):
         return _smoother.outputs(program, actions, dt, selection)
     states = wide_states(operands)
@@ -209,16 +217,16 @@ def trajectories(
 def wide_states(operands: Operands) -> list[Tensor | None]:
     """Gathers the eight parts of start and goal per trajectory, float64 [B, D]; None is zero."""
     # gradients of states that trajectories share are summed before they are rounded
-    start, goal = (
-        [x if x is None else x.double() for x in parts] for parts in (operands.start, operands.goal)
-    )
-    states = operands._replace(start=start, goal=goal).states()
+    roles: tuple[Sequence[Any], ...] = operands.start, operands.goal
+    start, goal = ([x if x is None else x.double() for x in parts] for parts in roles)
+    states: list[Any] = operands._replace(start=start, goal=goal).states()
     return [x if x is None else x.expand(operands.actions.shape[0], -1) for x in states]
 
 
 def _cascade(
-    program: Cascade, actions: Tensor, dt: Tensor, start: Parts, selection: Sequence[bool]
-) -> list[Tensor | None]:
+    program: Cascade, actions: Tensor, dt: Tensor, start: Sequence[Tensor | None],
+    selection: Sequence[bool],
+) -> list[Tensor | None]:  # fmt: skip
     """Computes rows [B, T, D] of float64 actions and states by the formulas of program.Cascade."""
     k, scheme = program.action_order, program.scheme
     zero = actions.new_zeros(actions.shape[0], actions.shape[2])

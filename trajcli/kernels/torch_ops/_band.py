@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,15 +11,18 @@ from torch.nn.functional import pad
 
 from trajcli.arrays import columns, to_torch
 from trajcli.kernels.least_squares import fit_weights
-from trajcli.kernels.program import Band, Floats, Parts
+from trajcli.kernels.program import Band, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    States = Sequence[Tensor | None]
+
 
 def outputs(
-    program: Band, actions: Tensor, dt: Tensor, start: Parts, goal: Parts, selection: Sequence[bool]
-) -> list[Tensor | None]:
+    program: Band, actions: Tensor, dt: Tensor, start: States, goal: States,
+    selection: Sequence[bool],
+) -> list[Tensor | None]:  # fmt: skip
     """Computes rows [B, T, D] of the used actions, dt [b, h] and state parts [B, D], in float64."""
     spacing = program.spacing * columns(dt, 0, 1)
     zero = actions.new_zeros(actions.shape[0], 1, actions.shape[2])
@@ -76,7 +79,7 @@ def outputs(
 
 
 def _state_points(
-    coefficients: Floats, state: Parts, spacing: Tensor, zero: Tensor
+    coefficients: Floats, state: States, spacing: Tensor, zero: Tensor
 ) -> list[Tensor]:
     """Computes points of a state's Taylor polynomial, [B, 1, D]: Σ_m coefficient·spacingᵐ·part."""
     scaled = [part if part is None else spacing**m * part for m, part in enumerate(state)]
@@ -127,7 +130,8 @@ def weights_of_rows(program: Band, dt: Tensor) -> list[Tensor]:
         position = (torch.arange(program.width, device=dt.device) == base).double()
         return [position.expand_as(times), *_through_points(gaps, times)]
     mask = _points_used(program, base[:, 0])[:, :, 0].double()
-    return fit_weights(times, program.degree, mask)
+    weights: list[Any] = fit_weights(times, program.degree, mask)
+    return weights
 
 
 def _points_used(program: Band, base: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ class Prepared:
         self._forward(operands.actions, start, operands.dt, out)
 
     def adjoint(
-        self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
+        self, program: Program, operands: Operands, upstream: Sequence[Any], gradients: Gradients
     ) -> None:
         # the forward pass ran before the capture, so the graph does not keep its steps alive
         if is_capturing(operands.dt.device):
@@ -118,7 +118,9 @@ def forward(program: Program, operands: Operands, out: Parts) -> None:
             forward_launch(part, inputs, rows)()
 
 
-def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
+def adjoint(
+    program: Program, operands: Operands, upstream: Sequence[Any], gradients: Gradients
+) -> None:
     """Fills the gradients of the inputs; None is skipped."""
     if uses_torch(program):
         torch_ops.adjoint(program, operands, upstream, gradients)
@@ -184,7 +186,8 @@ def adjoint_launch(
     arguments = shared_arguments(program, operands, gradients.actions, upstream)
     arguments["start"] = tuple(gradients.start)
     if not isinstance(program, Band):
-        for part in gradients.goal:
+        goals: Sequence[Any] = gradients.goal
+        for part in goals:
             if part is not None:
                 part.zero_()
         return Launch(_cascade.adjoint, -(-batch * dofs // WARP), arguments)
@@ -209,7 +212,8 @@ def shared_arguments(
 ) -> dict[str, Any]:
     """Makes the arguments that both directions have in common."""
     assert not isinstance(program, Smoother)
-    dt = operands.dt.double()
+    steps: Any = operands.dt
+    dt = steps.double()
     arguments = {
         "actions": actions,
         "dt": dt,
