@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import io
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +28,7 @@ S = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
 Function = Callable[..., Any]
 
 SOME = [
-    *CASES[5:32:13],  # cascades
+    *CASES[5:32:26],  # cascades
     *((work, form) for work, form in CASES if work.mode == "teleport" and form == "[B,1]"),
     CASES[-8],  # a spline
     (job("clique", recorded=True), "[1,H]"),
@@ -148,22 +145,6 @@ def test_the_gradient_of_dt_comes_from_gradients_that_are_not_rounded() -> None:
     torch.testing.assert_close(found, want, rtol=1e-13, atol=0.0)
 
 
-@pytest.mark.parametrize("imports", ["import trajcli, torch", "import torch, trajcli"])
-def test_a_process_that_calls_nothing_else_loads_exported_programs(
-    tmp_path: Path, imports: str
-) -> None:
-    class Planner(torch.nn.Module):
-        def forward(self, u: Tensor) -> Tensor:
-            return integrate(u, "zero", 0.02, "jerk").position
-
-    torch.export.save(torch.export.export(Planner(), (U,)), tmp_path / "planner.pt2")
-    script = f"{imports}; print(torch.export.load('planner.pt2').module()(torch.ones(4, 7, 3)))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert "tensor(" in done.stdout, done.stderr
-
-
 @pytest.mark.parametrize("name", [*MODES, *STILL])
 def test_the_operator_passes_the_checks_of_torch(name: str, monkeypatch: Any) -> None:
     calls = []
@@ -249,36 +230,31 @@ def test_a_step_that_changes_is_compiled_twice() -> None:
     assert count.frame_count == 2
 
 
-ERRORS: dict[str, Callable[[Tensor, Tensor], Trajectory]] = {
-    "a shape": lambda u, s: integrate(u, s[:, :2], 0.1),
-    "a step": lambda u, s: integrate(u, s, -0.1),
-}
+def test_errors_of_usage_say_the_same() -> None:
+    def work(u: Tensor, s: Tensor) -> Trajectory:
+        return integrate(u, s[:, :2], 0.1)
 
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_errors_of_usage_say_the_same(name: str) -> None:
     with pytest.raises(trajcli.TrajcliError) as want:
-        ERRORS[name](U, S)
+        work(U, S)
     with pytest.raises(type(want.value)) as found:
-        torch.compile(ERRORS[name], backend="aot_eager")(U, S)
+        torch.compile(work, backend="eager")(U, S)
     assert str(found.value) == str(want.value)
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported) as found:
-        compiled(ERRORS[name])(U, S)
+        compiled(work, "eager")(U, S)
     assert str(want.value).split("\n")[0] in str(found.value)
 
 
-@pytest.mark.parametrize("options", [{}, {"window": "0.5s"}])
-def test_what_is_chosen_by_values_runs_without_being_compiled(options: Any) -> None:
+def test_what_is_chosen_by_values_runs_without_being_compiled() -> None:
     u, dt = U.repeat(1, 4, 1), torch.tensor(0.1)
 
     def work(u: Tensor, dt: Tensor) -> list[Any]:
-        return arrays_of(differentiate(2 * u, dt=dt, **options))
+        return arrays_of(differentiate(2 * u, dt=dt))
 
-    assert_equal(torch.compile(work, backend="aot_eager")(u, dt), work(u, dt))
+    assert_equal(torch.compile(work, backend="eager")(u, dt), work(u, dt))
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported, match="read"):
-        compiled(work)(u, dt)
+        compiled(work, "eager")(u, dt)
 
 
 def motion(u: Tensor) -> Trajectory:
@@ -303,7 +279,7 @@ def test_what_reads_values_runs_between_compiled_code(name: str) -> None:
     u = U.double()
     u[:, :3] = 0.0
     torch.testing.assert_close(
-        torch.compile(READING[name], backend="aot_eager")(u), READING[name](u), equal_nan=True
+        torch.compile(READING[name], backend="eager")(u), READING[name](u), equal_nan=True
     )
 
 
@@ -327,12 +303,11 @@ def test_transforms_within_traced_code_are_exact(name: str) -> None:
     want = TRANSFORMS[name](other)
     torch.testing.assert_close(make_fx(TRANSFORMS[name])(u)(other), want)
     if name in ("grad", "jvp"):  # others take long to compile
-        torch.testing.assert_close(compiled(TRANSFORMS[name])(other), want)
+        torch.testing.assert_close(compiled(TRANSFORMS[name], "eager")(other), want)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiled_code_is_transformed_from_outside(backend: str) -> None:
-    quick = torch.compile(rows, backend=backend)
+def test_compiled_code_is_transformed_from_outside() -> None:
+    quick = torch.compile(rows, backend="aot_eager")
     quick(U)
     for transform in (lambda f: func.jvp(f, (U,), (U,))[1], lambda f: func.vmap(f)(U[None])):
         assert torch.equal(transform(quick), transform(rows))
@@ -347,8 +322,7 @@ def test_inductor_trains_plans_and_their_step() -> None:
 
         def forward(self) -> Tensor:
             step = self.step.exp()
-            plans = [integrate(self.u, S, step, mode).jerk for mode in ("jerk", "central")]
-            return trajcli.clip_gradient(torch.stack(plans), norm=9.0)
+            return trajcli.clip_gradient(integrate(self.u, S, step, "jerk").jerk, norm=9.0)
 
     plan = Plan()
     grads = [

@@ -451,31 +451,54 @@ def test_joined_states_have_zeros_for_parts_that_some_lack() -> None:
     assert batch == State(np.ones((4, 2)), np.array([[0.0] * 2, *[[1.0] * 2] * 3]))
 
 
-ORDERS = ["import trajcli, torch", "import torch, trajcli", "import trajcli.trajectory, torch"]
-
-
-@pytest.mark.parametrize("imports", ORDERS)
-def test_files_are_read_without_arbitrary_code(tmp_path: Path, imports: str) -> None:
-    path = tmp_path / "rows.pt"
-    saved = {"rows": smoothed().to("cpu"), "start": made(torch.from_numpy).state(2)}
-    torch.save(saved, path)
-    read = torch.load(path, weights_only=True)
-    assert read == saved
-    assert isinstance(read["rows"].options["bandlimit"], np.ndarray)
-    code = f"{imports}; print(torch.load({str(path)!r}, weights_only=True)['rows'])"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert process.stdout == f"{saved['rows']}\n", process.stderr
-
-
-def test_torch_is_imported_as_it_is_without_this_package() -> None:
-    code = """import sys, trajcli, importlib.util
+ORDERS = [
+    """import sys, trajcli, importlib.util
 assert "torch" not in sys.modules and "trajcli.trajectory" not in sys.modules
 assert importlib.util.find_spec("torch").origin
 assert importlib.util.find_spec("no_such_module") is None
 import torch
-assert torch.__spec__.loader.get_source("torch") and torch.utils._pytree.SUPPORTED_NODES
+assert torch.__spec__.loader.get_source("torch") and torch.utils._pytree.SUPPORTED_NODES""",
+    "import torch, trajcli",
+    "import trajcli.trajectory, torch",
+]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A folder with containers and an exported program, and the containers."""
+    folder = tmp_path_factory.mktemp("saved")
+    rows = {"rows": smoothed().to("cpu"), "start": made(torch.from_numpy).state(2)}
+    torch.save(rows, folder / "rows.pt")
+
+    class Planner(torch.nn.Module):
+        def forward(self, u: torch.Tensor) -> torch.Tensor:
+            return trajcli.integrate(u, "zero", 0.02, "jerk").position
+
+    torch.export.save(torch.export.export(Planner(), (torch.ones(4, 7, 3),)), folder / "plan.pt2")
+    return folder, rows
+
+
+def test_files_are_read_without_arbitrary_code(saved: Any) -> None:
+    folder, rows = saved
+    read = torch.load(folder / "rows.pt", weights_only=True)
+    assert read == rows
+    assert isinstance(read["rows"].options["bandlimit"], np.ndarray)
+
+
+@pytest.mark.parametrize("imports", ORDERS, ids=["torch later", "torch first", "a part"])
+def test_files_and_exported_programs_are_read_whatever_is_imported_first(
+    saved: Any, imports: str
+) -> None:
+    folder, rows = saved
+    code = f"""{imports}
+print(torch.load("rows.pt", weights_only=True)["rows"])
+print(torch.export.load("plan.pt2").module()(torch.ones(4, 7, 3)).shape)
 """
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    process = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True
+    )
+    want = f"{rows['rows']}\ntorch.Size([4, 8, 3])\n"
+    assert process.stdout == want, process.stderr
 
 
 def test_a_torch_without_vmap_of_operators_is_used_without_them() -> None:
