@@ -18,9 +18,9 @@ from trajcli import InputError, UsageError
 random = np.random.default_rng(7)
 
 
-@pytest.mark.parametrize("dofs", [1, 6, 9])
 @pytest.mark.parametrize(
-    ("window", "degree"), [(5, 2), (5, 4), (7, 3), (11, 4), (15, 2), (21, 4), (9, 5)]
+    ("window", "degree", "dofs"),
+    [(5, 2, 1), (5, 4, 6), (7, 3, 9), (11, 4, 1), (15, 2, 6), (21, 4, 9), (9, 5, 6)],
 )
 def test_equal_steps_give_scipys_filter(window: int, degree: int, dofs: int) -> None:
     positions = random.normal(size=(3, 60, dofs)).cumsum(1)
@@ -123,29 +123,26 @@ def exact(positions: Any, steps: Any, window: int, degree: int) -> tuple[Any, An
     return np.array(rows), np.array(peer)
 
 
-@pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize("gap", [10.0, 60.0])
 @pytest.mark.parametrize(("window", "degree"), [(9, 5), (31, 4), (7, 3)])
-def test_a_window_across_a_gap_is_as_exact_as_a_qr(
-    window: int, degree: int, gap: float, backend: str
-) -> None:
+def test_a_window_across_a_gap_is_as_exact_as_a_qr(window: int, degree: int, gap: float) -> None:
     steps = random.uniform(0.008, 0.012, 49)
     steps[[24, 40]] = gap
     positions = random.normal(size=50).cumsum()
     wanted, peer = exact(positions, steps, window, degree)
-    tensor = torch.from_numpy(positions)[None, :, None].requires_grad_()
-    result = trajcli.differentiate(
-        tensor, dt=steps, method="savgol", window=window, degree=degree, backend=backend
-    )
     across = np.abs(np.arange(50)[:, None] - [24.5, 40.5]).min(1) < window / 2
-    for order, values in enumerate(result):
-        # of the rows whose windows have a gap, and of all
-        for rows in (across, slice(None)):
-            off = abs(values[0, :, 0].detach().numpy() - wanted[:, order])[rows].max()
-            size = abs(wanted[rows, order]).max()
-            of_peer = abs(peer - wanted)[rows, order].max()
-            assert off < max(2 * of_peer, 1e-12 * size)
-            assert off < 1e-10 * size
+    tensor = torch.from_numpy(positions)[None, :, None].requires_grad_()
+    options: Any = {"method": "savgol", "window": window, "degree": degree}
+    for backend in ("native", "torch"):
+        result = trajcli.differentiate(tensor, dt=steps, backend=backend, **options)
+        for order, values in enumerate(result):
+            # of the rows whose windows have a gap, and of all
+            for rows in (across, slice(None)):
+                off = abs(values[0, :, 0].detach().numpy() - wanted[:, order])[rows].max()
+                size = abs(wanted[rows, order]).max()
+                of_peer = abs(peer - wanted)[rows, order].max()
+                assert off < max(2 * of_peer, 1e-12 * size)
+                assert off < 1e-10 * size
 
 
 def stamps_of(kind: str, rows: int = 50) -> Any:
@@ -159,23 +156,27 @@ def stamps_of(kind: str, rows: int = 50) -> Any:
     return np.concatenate([[0.0], steps.cumsum()])
 
 
+@pytest.mark.parametrize("kind", ["even", "gaps", "two rates"])
 @pytest.mark.parametrize(
-    ("kind", "backend"),
-    [("even", "native"), ("jitter", "torch"), ("gaps", "native"), ("two rates", "torch")],
-)
-@pytest.mark.parametrize(
-    ("window", "degree"), [("0.13s", 4), ("0.1s", 2), ("0.03s", 3), ("0.03s", 4), ("0.25s", 5)]
+    ("window", "degree", "backend"),
+    [
+        ("0.13s", 4, "native"),
+        ("0.1s", 2, "torch"),
+        ("0.03s", 3, "torch"),
+        ("0.03s", 4, "native"),
+        ("0.25s", 5, "native"),
+    ],
 )
 def test_a_window_in_seconds_has_the_rows_within_half_of_it(
     window: str, degree: int, kind: str, backend: str
 ) -> None:
     """At least degree + 1, the nearest; every trajectory its own."""
-    times = np.array([stamps_of(kind), stamps_of("jitter"), stamps_of("gaps")])
-    positions = random.normal(size=(3, 50, 2)).cumsum(1)
+    times = np.array([stamps_of(kind), stamps_of("jitter")])
+    positions = random.normal(size=(2, 50, 2)).cumsum(1)
     options: Any = {"window": window, "degree": degree, "backend": backend}
     tensor = torch.from_numpy(positions)
     result = trajcli.differentiate(tensor, times=times, **options)
-    for b in range(3):
+    for b in range(2):
         alone = trajcli.differentiate(tensor[b], times=times[b], **options)
         peer = dense(positions[b], times[b], float(window[:-1]), degree)
         for values, same, wanted in zip(result, alone, peer, strict=True):

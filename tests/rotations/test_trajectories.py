@@ -233,10 +233,11 @@ def _tensor(values):
     return torch.tensor(np.asarray(values), dtype=torch.float64, requires_grad=True)
 
 
-@pytest.mark.parametrize("frame", ["world", "body"])
 @pytest.mark.parametrize(
-    "method", [{"method": "backward"}, {"method": "central"}, {"window": 5, "degree": 3}]
-)
+    ("method", "frame"),
+    [({"method": "backward"}, "world"), ({"method": "central"}, "body"),
+     ({"window": 5, "degree": 3}, "world"), ({"window": 5, "degree": 3}, "body")],
+)  # fmt: skip
 def test_differences_have_first_and_second_derivatives(method, frame):
     q, dt = _tensor(coning(np.linspace(0.0, 0.5, 7))[0]), _tensor([0.1, 0.08, 0.1, 0.05, 0.1, 0.1])
 
@@ -249,23 +250,25 @@ def test_differences_have_first_and_second_derivatives(method, frame):
     assert gradgradcheck(lambda q, dt: found(q, dt)[1:3], (q, dt), atol=1e-4, fast_mode=True)
 
 
-@pytest.mark.parametrize("scheme", ["euler", "zoh", "foh"])
-@pytest.mark.parametrize("mode", ["velocity", "acceleration", "jerk"])
+@pytest.mark.parametrize(
+    ("mode", "scheme"),
+    [("velocity", "euler"), ("velocity", "foh"), ("acceleration", "zoh"), ("jerk", "euler"),
+     ("jerk", "foh")],
+)  # fmt: skip
 def test_sums_have_first_and_second_derivatives(mode, scheme):
     rng = np.random.default_rng(0)
-    parts = [_tensor(rng.normal(size=shape)) for shape in ((5, 3), (3,), (3,), (3,))]
-    start, dt = _tensor([1.0, 0.0, 0.0, 0.0]), _tensor(0.2)
+    actions, rates = _tensor(rng.normal(size=(4, 3))), _tensor(rng.normal(size=(3, 3)))
+    others = rates, _tensor([1.0, 0.0, 0.0, 0.0]), _tensor(0.2)
 
-    def found(actions, omega, alpha, jerk, start, dt):
+    def found(actions, rates, start, dt):
         start = start / (start * start).sum() ** 0.5
-        made = rotations.integrate(actions, State(start, omega, alpha, jerk), dt, mode,
-                                   scheme=scheme)  # fmt: skip
+        made = rotations.integrate(actions, State(start, *rates), dt, mode, scheme=scheme)
         return made.orientation, made.angular_velocity
 
-    assert gradcheck(found, (*parts, start, dt), fast_mode=True)
-    assert gradgradcheck(found, (*parts, start, dt), fast_mode=True)
-    still = torch.zeros(5, 3, dtype=torch.float64, requires_grad=True)  # at zero, too
-    assert gradgradcheck(found, (still, *parts[1:], start, dt), fast_mode=True)
+    assert gradcheck(found, (actions, *others), fast_mode=True)
+    assert gradgradcheck(found, (actions, *others), fast_mode=True)
+    still = torch.zeros(4, 3, dtype=torch.float64, requires_grad=True)  # at zero, too
+    assert gradgradcheck(found, (still, *others), fast_mode=True)
 
 
 def test_tensors_of_any_type_give_what_arrays_do():
@@ -352,4 +355,4 @@ def test_smooth_has_gradients_for_its_bandlimit():
         return found.orientation, found.angular_velocity, found.angular_acceleration
 
     assert gradcheck(outputs, (q,), atol=1e-4, fast_mode=True)
-    assert gradgradcheck(outputs, (q[:9].detach().requires_grad_(),), atol=1e-3, fast_mode=True)
+    assert gradgradcheck(outputs, (q[:7].detach().requires_grad_(),), atol=1e-3, fast_mode=True)
