@@ -25,7 +25,7 @@ BETWEEN: list[Case] = [
     ("acceleration", {"scheme": "foh"}, {"velocity": 1.0}),
     ("jerk", {"scheme": "foh"}, {"acceleration": 1.0}),
     ("jerk", {"scheme": "zoh"}, {"velocity": (-1.0, 2.0)}),
-    *(("bspline", {"degree": k}, {"velocity": 1.0}) for k in (3, 4, 5)),
+    ("bspline", {"degree": 4}, {"velocity": 1.0}),
     ("bspline", {"degree": 5, "steps": 2}, {"acceleration": 1.0}),
     ("bspline", {"degree": 5}, {"jerk": 1.0}),
 ]
@@ -110,12 +110,18 @@ MATRICES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize("each", [False, True], ids=["one", "each"])
+@pytest.mark.parametrize(
+    ("name", "each"),
+    [
+        *((name, (k + k // 2) % 2 == 1) for k, name in enumerate(MATRICES) if name != "bspline"),
+        ("bspline", False),
+        ("central", True),
+        ("central, goal", False),
+        ("savgol", True),
+    ],
+)
 def test_matrices_of_tensors_are_those_of_numpy_and_have_gradients(name: str, each: bool) -> None:
     options = MATRICES[name]
-    if each and name == "bspline":
-        return
     dt = np.random.default_rng(5).uniform(0.3, 0.9, 6 - ("start" in options)) if each else 0.4
     want = trajcli.operator(6, dt, **options)
     steps = torch.tensor(dt, dtype=torch.float64, requires_grad=True)

@@ -176,7 +176,7 @@ def test_a_traced_function_equals_a_call_on_other_values(name: str) -> None:
     inputs, work = FUNCTIONS[name]
     first, other = drawn(inputs, 0), drawn(inputs, 1)
     want = work(*other)  # which keeps the call for others of these shapes
-    export = ["export"] * (name in ("bspline", "steps", "resample", "turns"))  # takes a second
+    export = ["export"] * (name in ("resample", "turns"))  # takes a second
     for tracer in TRACERS if ALL or name == "velocity" else ["make_fx", "subclass", *export]:
         assert_same(TRACERS[tracer](work, first)(*other), want)
     assert_same(work(*other), want)
