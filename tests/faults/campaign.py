@@ -28,8 +28,7 @@ from typing import NamedTuple
 
 import h5py
 import numpy as np
-from hostile.mutants import warm
-from hostile.runner import run_all
+from hostile.runner import run_all, warm
 
 RUN = "integrate in.npy --start zero --dt 0.02"
 SHARDS = tuple(f"{RUN} -o out.h5 --shard {k}/2" for k in range(2))

@@ -1,6 +1,6 @@
 """Files of every kind that is read, changed where it hurts: in what describes the data.
 
-    PYTHONPATH=.:tests python -m hostile.mutants --count 100000 [--seed 1] [--kinds h5,toml]
+    PYTHONPATH=.:tests python -m hostile.mutants --count 100000 [--seed 1]
 
 Every mutant is one command. It must end with exit code 0 and right values, 1 (from check, diff and
 status, which judge data) or 2, without a traceback, within the limits of runner.py and one GiB. A
@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import importlib
 import io
 import os
-import pkgutil
 import re
 import shutil
 import struct
@@ -31,12 +29,12 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from hostile.runner import Ended, run_all
+from hostile.runner import Ended, run_all, warm
 
 from trajcli import integrate
 
 PER_SEED = 1000
-TOGETHER = 8  # mutants in one process: forking takes longer than a mutant
+TOGETHER = 20  # mutants in one process: what it forks and imports takes longer than a mutant
 LARGEST_RESIDENT = 1 << 20  # kB
 Random = np.random.Generator
 Files = dict[str, bytes]
@@ -151,6 +149,7 @@ KINDS: dict[str, tuple[Callable[[], Any], str, Sequence[str]]] = {
     "pt": (lambda: write_tensors(True), "set.pt", READS),
     "pt old": (lambda: write_tensors(False), "set.pt", READS),
 }
+TENSORS = ("pt", "pt old")
 FORMATS = ("CSV", "JSON", "YAML", "MATLAB 7.3", "ManiSkill", "LeRobot", "replay buffer", "Imu",
            "JointState of ROS 1", "JointState of ROS 2")  # fmt: skip
 """Rows of the table of formats in docs/data.md; each has a file and a command."""
@@ -172,11 +171,8 @@ def write_kind(kind: str) -> int:
     return 0
 
 
-def mutants(folder: Path, count: int, seed: int, kinds: Sequence[str] = ()) -> list[Mutant]:
-    """Makes so many mutants; files of tensors, whose torch takes seconds, only where named."""
-    names = [kind for kind in (*KINDS, *FORMATS) if not kind.startswith("pt")]
-    if kinds:
-        names = [kind for kind in (*KINDS, *FORMATS) if kind.split()[0] in kinds]
+def mutants(folder: Path, count: int, seed: int, names: Sequence[str]) -> list[Mutant]:
+    """Makes so many mutants of these kinds of files."""
     bases: dict[str, tuple[Files, list[str]]] = {}
     for end in run_all(names, write_kind, folder):  # libraries would make later forks slower
         assert end.code == 0 or "Skipped: could not import" in end.text, end.text
@@ -320,26 +316,6 @@ def pack(members: Files, linked: str = "") -> bytes:
 # -- runs -----------------------------------------------------------------------------------------
 
 
-def warm() -> None:
-    """Imports what every child would import."""
-    import trajcli
-    from trajcli.cli import main
-
-    rooms = [f"{trajcli.__path__[0]}/{room}" for room in ("cli", "files", "jobs", "views")]
-    modules = [f"trajcli.{Path(room).name}.{m.name}" for room in rooms
-               for m in pkgutil.iter_modules([room])]  # fmt: skip
-    for name in (
-        *modules, "trajcli.curves.resampling", "trajcli.curves.retiming", "rich.console",
-        "numpy.testing", "rosbags.highlevel", "rosbags.typesys.stores.ros2_jazzy", "zarr",
-    ):  # fmt: skip
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    with contextlib.redirect_stderr(io.StringIO()):
-        main(["inspect", "none.h5", "--quiet"])  # builds what parses words
-    gc.collect()
-    gc.freeze()
-
-
 def work(several: Sequence[Mutant]) -> int:
     """Runs some mutants, each in a folder of its own, and writes their exit codes to codes."""
     from trajcli.cli import main
@@ -395,7 +371,7 @@ def describe(end: Ended) -> str:
 
 
 def run(several: Sequence[Mutant], folder: Path) -> list[Ended]:
-    """Runs mutants, eight in a process; where one of these is faulty, each again in its own."""
+    """Runs mutants, twenty in a process; where one of these is faulty, each again in its own."""
     ended, again = list[Ended](), list[list[Mutant]]()
     first = [several[k : k + TOGETHER] for k in range(0, len(several), TOGETHER)]
     for batches in (first, again):
@@ -417,25 +393,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kinds", default="")
     chosen = parser.parse_args()
-    kinds = [kind for kind in chosen.kinds.split(",") if kind]
-    total, faults = Counter[str](), 0
+    total, faults, tensors = Counter[str](), 0, chosen.count // 8
     warm()
-    if "pt" in kinds:
-        importlib.import_module("torch")
-    for done in range(0, chosen.count, PER_SEED):
-        count, seed = min(PER_SEED, chosen.count - done), chosen.seed + done // PER_SEED
-        with tempfile.TemporaryDirectory() as name:
-            ended = run(mutants(Path(name), count, seed, kinds), Path(name))
-        for end in ended:
-            total[f"exit {end.code}"] += 1
-            if end.code < 0 and end.job.kind.split()[0] in ("h5", "demos", "records", "part"):
-                total["ended HDF5"] += 1
-            elif faulty(end):
-                faults += 1
-                print(describe(end))
-        print(f"seed {seed}, {done + count} mutants: {dict(total)}; {faults} faulty", flush=True)
+    plain = [kind for kind in (*KINDS, *FORMATS) if kind not in TENSORS]
+    # torch comes last, as processes that have it take longer to fork
+    for libraries, kinds, count in (
+        (("numpy.testing", "rosbags.highlevel", "rosbags.typesys.stores.ros2_jazzy", "zarr",
+          "formats.test_thirty"), plain, chosen.count - tensors),
+        (("torch",), TENSORS, tensors),
+    ):  # fmt: skip
+        for library in libraries:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(library)
+        for done in range(0, count, PER_SEED):
+            with tempfile.TemporaryDirectory() as name:
+                some = min(PER_SEED, count - done), chosen.seed + done // PER_SEED
+                ended = run(mutants(Path(name), *some, kinds), Path(name))
+            for end in ended:
+                total[f"exit {end.code}"] += 1
+                if end.code < 0 and end.job.kind.split()[0] in ("h5", "demos", "records", "part"):
+                    total["ended HDF5"] += 1
+                elif faulty(end):
+                    faults += 1
+                    print(describe(end))
+            print(f"{sum(total.values())} mutants: {dict(total)}; {faults} faulty", flush=True)
     sys.exit(1 if faults else 0)
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
+import io
 import os
+import pkgutil
 import resource
 import signal
 import sys
@@ -30,6 +35,22 @@ class Ended(NamedTuple):
     resident: int = 0
     """kB, at most"""
     folder: Path = Path()
+
+
+def warm() -> None:
+    """Imports what every child would import."""
+    import trajcli
+    from trajcli.cli import main
+
+    rooms = [f"{trajcli.__path__[0]}/{room}" for room in ("cli", "files", "jobs", "views")]
+    modules = [f"trajcli.{Path(room).name}.{m.name}" for room in rooms
+               for m in pkgutil.iter_modules([room])]  # fmt: skip
+    for name in (*modules, "trajcli.curves.resampling", "trajcli.curves.retiming", "rich.console"):
+        importlib.import_module(name)
+    with contextlib.redirect_stderr(io.StringIO()):
+        main(["inspect", "none.h5", "--quiet"])  # builds what parses words
+    gc.collect()
+    gc.freeze()
 
 
 def run_all(

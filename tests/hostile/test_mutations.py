@@ -15,11 +15,11 @@ from typing import Any
 
 import h5py
 import numpy as np
-import pytest
-from hostile.mutants import Mutant, describe, faulty, run, warm
+from hostile.mutants import Mutant, describe, faulty, run
+from hostile.runner import warm
 
-SEED = 5000
-"""The same each time, so that what passed passes again; other seeds are for hostile.mutants."""
+COUNT = 68
+"""Of one seed, so that what passed passes again; other seeds are for hostile.mutants."""
 SECRET = 7.25  # what lies in the files that must not be read
 SHAPE = (12, 150, 7)
 HEADERS = (
@@ -152,12 +152,10 @@ def test_files_that_lead_elsewhere_or_declare_too_much_are_refused_unread(tmp_pa
     assert count_openings(watch) > 0  # it would have been seen
 
 
-@pytest.mark.parametrize(("count", "kinds"), [(60, ""), (8, "pt")])
-def test_mutants_are_bad_input_or_run_correctly(capsys, count, kinds):
-    """In a process of its own, which is small: forking one that has torch takes twice as long."""
-    options = ["-W", "error", "-m", "hostile.mutants"]
+def test_mutants_are_bad_input_or_run_correctly(capsys):
+    """In a process of its own, which is small, and so forks fast."""
     process = subprocess.run(
-        [sys.executable, *options, f"--count={count}", f"--seed={SEED}", f"--kinds={kinds}"],
+        [sys.executable, "-W", "error", "-m", "hostile.mutants", f"--count={COUNT}", "--seed=5000"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -167,8 +165,7 @@ def test_mutants_are_bad_input_or_run_correctly(capsys, count, kinds):
     summary = process.stdout.splitlines()[-1]
     with capsys.disabled():
         print(f"\n{summary}")
-    assert f"{count} mutants" in summary
     ended = Counter(ast.literal_eval(summary[summary.index("{") : summary.index("}") + 1]))
-    assert ended["exit 0"] > count // 10
-    assert ended["exit 2"] > count // 4
-    assert ended["ended HDF5"] <= count // 50
+    assert ended["exit 0"] + ended["exit 1"] + ended["exit 2"] >= COUNT - COUNT // 50
+    assert ended["exit 0"] > COUNT // 10
+    assert ended["exit 2"] > COUNT // 4

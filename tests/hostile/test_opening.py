@@ -12,8 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hostile.mutants import warm
-from hostile.runner import Ended, run_all
+from hostile.runner import Ended, run_all, warm
 
 PLACES = {
     "odd.h5": ("integrate odd.h5 --start zero --dt 1 -o out.h5", "inspect odd.h5", "check odd.h5",
