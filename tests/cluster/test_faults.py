@@ -3,63 +3,69 @@
 from __future__ import annotations
 
 import fcntl
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 from cluster.runs import OUT, QUANTITIES, write_parts
 
+from trajcli import system
+from trajcli.cli import main, start_process
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 from trajcli.jobs.shards import Part, merge
 
-ROOT = Path(__file__).resolve().parents[2]
 KILLS = 4
-RUNNER = """
-import sys
-from trajcli.cli import main, start_process
-start_process()
-print("ready", flush=True)
-line = "integrate in.npy --dt 0.02 --start zero -o out.h5 --shard"
-sys.exit(main([*line.split(), sys.argv[1]]))
-"""
 REQUEST = Request(sources=["in.npy"], out=OUT, dt="0.02", start="zero")
 
 
 @pytest.fixture
-def whole() -> bytes:
+def whole(monkeypatch: pytest.MonkeyPatch) -> bytes:
     """Writes the run in one piece: 9 MB, in blocks of a few trajectories."""
     np.save("in.npy", np.random.default_rng(0).standard_normal((2400, 40, 6)).astype("f4"))
     run(replace(REQUEST, out=Path("whole.h5")))
+    monkeypatch.setenv("TRAJCLI_MEMORY", "200kB")
     return Path("whole.h5").read_bytes()
 
 
-def start(shard: str) -> subprocess.Popen[str]:
-    """Starts a shard in a process of its own, which waits to begin."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", RUNNER, shard],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TRAJCLI_MEMORY": "200kB"},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+def work(shard: str) -> None:
+    sys.stdout = sys.stderr = open("said", "w", buffering=1)  # noqa: SIM115
+    system._complete = False  # what this process has run before was
+    start_process()
+    sys.exit(main(f"integrate in.npy --dt 0.02 --start zero -o out.h5 --shard {shard}".split()))
+
+
+def start(shard: str) -> Any:
+    """Starts a shard in a process of its own, a fork of this one."""
+    process = multiprocessing.get_context("fork").Process(target=work, args=(shard,))
+    process.start()
+    return process
+
+
+def start_and_send(shard: str, number: signal.Signals, later: float = 0.0) -> Any:
+    """Sends a signal to a shard once it has begun its part."""
+    process = start(shard)
+    while process.exitcode is None and not any(QUANTITIES.glob(".*.trajcli-*/data")):
+        time.sleep(0.001)
+    time.sleep(later)
+    os.kill(process.pid, number)
+    process.join()
     return process
 
 
 def finish(shard: str) -> int:
     process = start(shard)
-    process.communicate()
-    return process.returncode
+    process.join()
+    return process.exitcode
 
 
 def merged() -> bytes:
@@ -69,15 +75,9 @@ def merged() -> bytes:
 
 def test_shards_that_are_killed_and_run_again_give_the_same_bytes(whole):
     chance = random.Random(5)
-    kills = unfinished = 0
-    while kills < KILLS:
-        process = start(f"{chance.randrange(2)}/2")
-        while process.poll() is None and not any(QUANTITIES.glob(".*.trajcli-*/data")):
-            time.sleep(0.001)
-        time.sleep(chance.uniform(0.0, 0.1))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        kills += 1
+    unfinished = 0
+    for _ in range(KILLS):
+        start_and_send(f"{chance.randrange(2)}/2", signal.SIGKILL, chance.uniform(0.0, 0.1))
         unfinished += any(QUANTITIES.glob(".*.trajcli-*/data"))
         for part in QUANTITIES.glob("0*.h5"):  # what is there is complete
             Part(part)
@@ -93,12 +93,8 @@ def test_shards_that_are_killed_and_run_again_give_the_same_bytes(whole):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_shard_that_slurm_stops_exits_75_and_can_resume(whole, number):
-    process = start("0/1")
-    while process.poll() is None and not any(QUANTITIES.glob(".*.trajcli-*/data")):
-        time.sleep(0.001)
-    process.send_signal(number)
-    _, error = process.communicate()
-    assert process.returncode == 75, error
+    process, error = start_and_send("0/1", number), Path("said").read_text()
+    assert process.exitcode == 75, error
     assert f"stopped by {number.name}" in error
     assert "run the same command again" in error
     assert finish("0/1") == 0

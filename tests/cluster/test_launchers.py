@@ -53,7 +53,7 @@ def test_there_is_a_line_for_every_launcher():
 
 
 @pytest.mark.parametrize("title", LINES)
-def test_a_documented_line_computes_every_shard(title, tmp_path, environ):
+def test_a_documented_line_computes_every_shard(title, trajcli, tmp_path, environ):
     shutil.copytree(ROOT / "sample_data", tmp_path / "sample_data")
 
     def run(line: str, **more: object) -> None:
@@ -75,10 +75,9 @@ def test_a_documented_line_computes_every_shard(title, tmp_path, environ):
         if shutil.which(command.split()[0], path=environ["PATH"]) is None:
             pytest.skip(f"{command.split()[0]} is not installed")
         run(line.replace(program, command))
-    run(
-        "trajcli status out.h5; trajcli merge out.h5; "
-        "trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o whole.h5"
-    )
+    trajcli("status out.h5", code=0)
+    trajcli("merge out.h5", code=0)
+    trajcli("integrate sample_data/reach.h5 --mode jerk --scheme zoh -o whole.h5", code=0)
     assert (tmp_path / "out.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
 
 
