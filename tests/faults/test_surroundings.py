@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,55 +29,55 @@ from trajcli.jobs.resample import ResampleRequest, run_resample
 from trajcli.jobs.run import run
 
 RUN = "integrate in.npy --start zero --dt 0.02"
-OUTPUTS = ("out.h5", "out.npz")
-DISKS = {"full": "size=20k", "without inodes": "nr_inodes=4", "read-only": "size=1m"}
+OUTPUTS = ("old.h5", "out.npz")
+DISKS = {"full": "size=20k", "inodes": "nr_inodes=4", "read-only": "size=1m"}
 
 
-@pytest.mark.parametrize("disk", DISKS)
-def test_a_full_or_read_only_disk_exits_2_and_leaves_nothing(folder, disk):
-    """In a mount of its own, which takes a user namespace."""
+def test_a_full_or_read_only_disk_exits_2_and_leaves_nothing(folder):
+    """In mounts of their own, which take a user namespace."""
     np.save("in.npy", np.ones((40, 20, 7), "f4"))
-    script = f"mount -t tmpfs -o {DISKS[disk]} tmpfs disk && echo old > disk/old.h5 && "
-    script += "mount -o remount,ro disk && " if disk == "read-only" else ""
-    command = f"{sys.executable} -m trajcli {RUN} --overwrite --quiet"
-    outs = ("old.h5", *OUTPUTS[1:])
-    tries = [f"{command} -o disk/{out}; test $? = 2 || exit 1" for out in outs]
-    script += "; ".join(tries) + "; ls -A disk; cat disk/old.h5"
-    os.mkdir("disk")
+    script = ""
+    for disk, options in DISKS.items():
+        os.mkdir(disk)
+        script += f"mount -t tmpfs -o {options} tmpfs {disk} && echo old > {disk}/old.h5 && "
+    lines = [f"{RUN} --overwrite --quiet -o {disk}/{out}" for disk in DISKS for out in OUTPUTS]
+    code = f"from trajcli.cli import main; print(*[main(line.split()) for line in {lines}])"
+    script += f"mount -o remount,ro read-only && {sys.executable} -c {shlex.quote(code)} && "
+    script += "ls -A */ && cat */old.h5"
     unshare = shutil.which("unshare") or "unshare"
-    mounts = [unshare, "-rm", "mount", "-t", "tmpfs", "tmpfs", "disk"]
+    mounts = [unshare, "-rm", "mount", "-t", "tmpfs", "tmpfs", "full"]
     if subprocess.run(mounts, capture_output=True).returncode:
         pytest.skip("no user namespaces")
     environ = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
     words = [unshare, "-rm", "sh", "-c", script]
     done = subprocess.run(words, capture_output=True, text=True, env=environ)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["old.h5", "old"], done.stdout
-    assert done.stderr.count("error: ") == len(tries)
+    listed = [word for disk in sorted(DISKS) for word in (f"{disk}/:", "old.h5")]
+    assert done.stdout.split() == [*["2"] * len(lines), *listed, *["old"] * len(DISKS)]
+    assert done.stderr.count("error: ") == len(lines)
     assert "a bug" not in done.stderr
 
 
-@pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("out", ["out.h5", "out.npz"])
 def test_limits_of_descriptors_and_file_sizes_exit_2_and_leave_nothing(folder, out):
     limits = [{"NOFILE": n} for n in range(4, 24, 2)] + [{"FSIZE": n} for n in (0, 100, 3000)]
     lines = [f"{RUN} -o {k}{out}" for k in range(len(limits))]
     ends = together(*lines, f"{RUN} -o whole{out}", limits=[*limits, {}])
-    name = out.split()[0]
-    whole = contents(Path(f"whole{name}"))
+    whole = contents(Path(f"whole{out}"))
     for k, end in enumerate(ends):
         assert end.code in (0, 2), end
         assert "a bug" not in end.error
-        made = contents(Path(f"{k}{name}"))
+        made = contents(Path(f"{k}{out}"))
         assert made == (whole if end.code == 0 and k < len(limits) else None)
     assert {end.code for end in ends[:-1]} == {0, 2}
     assert not hidden(folder)
 
 
 def test_closed_standard_streams_do_not_get_into_the_output(folder):
-    command = f"{sys.executable} -m trajcli {RUN} -o"
     environ = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
-    subprocess.run(f"{command} whole.h5 --quiet", shell=True, env=environ, check=True)
-    subprocess.run(f"{command} out.h5 <&- >&- 2>&-", shell=True, env=environ)
+    command = f"{sys.executable} -m trajcli {RUN} -o out.h5 <&- >&- 2>&-"
+    subprocess.run(command, shell=True, env=environ)
+    together(f"{RUN} -o whole.h5")
     assert Path("out.h5").read_bytes() == Path("whole.h5").read_bytes()
     assert not hidden(folder)
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hostile.runner import run_all
+from hostile.runner import run_all, warm
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -50,10 +50,9 @@ def together(
 
 
 def fork(jobs: list[dict[str, Any]]) -> list[End]:
-    import trajcli.files.hdf5_output
-    import trajcli.jobs.run  # noqa: F401
     from trajcli.cli import main, start_process
 
+    warm()
     here, begin = os.getcwd(), time.monotonic() + 0.02 * len(jobs)
 
     def work(number: int) -> int:
