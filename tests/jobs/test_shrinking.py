@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hostile.runner import Ended, run_all
 
-from trajcli.kernels import native
-
-ROOT = str(Path(__file__).resolve().parents[2])
-CODE = """
-import os, sys
-from pathlib import Path
+from trajcli.cli import main
 from trajcli.errors import Report, TrajcliError
+from trajcli.files.file_bytes import FileBytes
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
+from trajcli.kernels import native
 
-def cut(done, total):
-    os.truncate("actions.npy", int(sys.argv[1]))
-
-request = Request(sources=["actions.npy"], out=Path("out.h5"), start="zero", dt="1",
-                  backend=sys.argv[2], mode=sys.argv[3], memory=1 << 20)
-try:
-    run(request, report=Report(cut))
-except TrajcliError as error:
-    print(error)
-    sys.exit(error.exit_code)
-"""
+pytestmark = pytest.mark.skipif(bool(native.absence()), reason=native.absence())
 
 
-@pytest.mark.skipif(bool(native.absence()), reason=native.absence())
+def fork(work: Callable[[Any], int], folder: Path) -> Ended:
+    """Runs a job in a process of its own, which reading a mapped page that is gone would end."""
+
+    def write_and_work(job: None) -> int:
+        for name in ("motion", "other"):
+            np.save(f"{name}.npy", np.ones((1000, 300, 2), "f4"))
+        return work(job)
+
+    (end,) = run_all([None], write_and_work, folder)
+    assert end.code == 2, end
+    assert sorted(path.name for path in end.folder.iterdir()) == ["motion.npy", "other.npy"]
+    return end
+
+
 @pytest.mark.parametrize(
     ("left", "backend", "mode"),
     [
@@ -43,38 +44,24 @@ except TrajcliError as error:
     ],
 )
 def test_a_file_that_is_cut_short_is_reported(tmp_path, left, backend, mode):
-    np.save(tmp_path / "actions.npy", np.ones((1000, 300, 2), "f4"))
-    run = subprocess.run(
-        [sys.executable, "-c", CODE, str(left), backend, mode],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": ROOT},
-    )
-    assert run.returncode == 2, (run.returncode, run.stdout, run.stderr)
-    assert "actions.npy: became shorter while it was read" in run.stdout
-    assert str(left) in run.stdout
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["actions.npy"]
+    def work(_: None) -> int:
+        options = {"start": "zero", "dt": "1", "backend": backend, "mode": mode, "memory": 1 << 20}
+        request = Request(sources=["motion.npy"], out=Path("out.h5"), **options)
+        try:
+            run(request, report=Report(lambda done, total: os.truncate("motion.npy", left)))
+        except TrajcliError as error:
+            print(error)
+            return error.exit_code
+        return 0
+
+    text = fork(work, tmp_path).text
+    assert "motion.npy: became shorter while it was read" in text
+    assert str(left) in text
 
 
-VIEWS = """
-import os, sys
-from trajcli.cli import main
-from trajcli.files.file_bytes import FileBytes
-
-read = FileBytes.read_rows
-
-def change(*arguments):
-    values = read(*arguments)
-    {change}
-    return values
-
-FileBytes.read_rows = change
-sys.exit(main(sys.argv[1:]))
-"""
 CHANGES = {
-    "became shorter": 'os.truncate("motion.npy", 5000)',
-    "changed": 'os.utime("motion.npy", (1, 1))',
+    "became shorter": lambda: os.truncate("motion.npy", 5000),
+    "changed": lambda: os.utime("motion.npy", (1, 1)),
 }
 COMMANDS = (
     "check motion.npy:",
@@ -85,21 +72,19 @@ COMMANDS = (
 )
 
 
-@pytest.mark.skipif(bool(native.absence()), reason=native.absence())
 @pytest.mark.parametrize(
     ("line", "change"), [(line, [*CHANGES][k % 2]) for k, line in enumerate(COMMANDS)]
 )
 def test_a_file_that_changes_while_it_is_looked_at_is_reported(tmp_path, line, change):
-    """Views report it, too; reading a mapped page that is gone would end the process."""
-    for name in ("motion", "other"):
-        np.save(tmp_path / f"{name}.npy", np.ones((1000, 300, 2), "f4"))
-    run = subprocess.run(
-        [sys.executable, "-c", VIEWS.replace("{change}", CHANGES[change]), *line.split()],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": ROOT},
-    )
-    assert run.returncode == 2, (run.returncode, run.stdout, run.stderr)
-    assert f"motion.npy: {change} while it was read" in run.stderr
-    assert not list(tmp_path.glob("*out*"))
+    read = FileBytes.read_rows
+
+    def read_and_change(*arguments: Any) -> Any:
+        values = read(*arguments)
+        CHANGES[change]()
+        return values
+
+    def work(_: None) -> int:
+        FileBytes.read_rows = read_and_change
+        return main(line.split())
+
+    assert f"motion.npy: {change} while it was read" in fork(work, tmp_path).text
