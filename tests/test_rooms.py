@@ -1,7 +1,8 @@
 """Modules import each other in one direction, and rooms only those below them."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import get_args
@@ -19,10 +20,17 @@ MODULES = {
 }
 
 
+@cache
+def walk(path: Path) -> tuple[ast.AST, ...]:
+    """Returns all nodes of a module, parsed once for all tests."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
 def imports(path: Path) -> set[str]:
     """Returns the modules that one imports, within functions and for types included."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in walk(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             found |= {name if name in MODULES else node.module for name in names}
@@ -114,10 +122,10 @@ def kinds(base: type) -> Iterator[type]:
         yield from kinds(kind)
 
 
-def types_asked_for(tree: ast.AST, names: set[str]) -> list[int]:
+def types_asked_for(nodes: Iterable[ast.AST], names: set[str]) -> list[int]:
     """Returns the lines that ask whether a value is of a class with one of these names."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.MatchClass):
             asked: list[ast.expr] = [node.cls]
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
@@ -136,11 +144,11 @@ def test_modes_and_programs_answer_for_themselves():
     names = {kind.__name__ for kind in kinds(Mode)} | {x.__name__ for x in get_args(Program)}
     assert {"Smooth", "SavitzkyGolay", "Clique", "Cascade", "Band"} <= names
     forms = "isinstance(x, (a.Smooth, Band)); isinstance(x, int | Clique); type(x) is Mode"
-    assert types_asked_for(ast.parse(forms), names) == [1] * 4
+    assert types_asked_for(ast.walk(ast.parse(forms)), names) == [1] * 4
     outside = [
         f"{name}:{line}"
         for name, path in MODULES.items()
         if own_room(name) not in ("modes", "kernels")
-        for line in types_asked_for(ast.parse(path.read_text()), names)
+        for line in types_asked_for(walk(path), names)
     ]
     assert len(outside) <= 5, outside
