@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 import tempfile
 from collections import Counter
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from kernels.ptx.interpreter import Fault, Launch, parse
 
@@ -45,6 +47,8 @@ def intercept(capability: int, on_launch: Callable[[Any, Any, list[Any], Memory]
     from triton.compiler.compiler import CompiledKernel
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
+
+    compile_quickly()
 
     class NoDevice:
         def get_current_target(self) -> Any:
@@ -79,6 +83,33 @@ def intercept(capability: int, on_launch: Callable[[Any, Any, list[Any], Memory]
 
     JITFunction.run = run
     CompiledKernel.__getitem__ = launcher
+
+
+def compile_quickly() -> None:
+    """Leaves out Triton's choice of layouts for access to memory where there is but one.
+
+    Its time grows with the square of the accesses, to three quarters of all. The layout of a tensor
+    of one dimension and no more elements than threads is that which all tensors have before.
+    """
+    from triton._C.libtriton import passes
+    from triton.backends.nvidia.compiler import CUDABackend
+
+    add_stages = CUDABackend.add_stages
+
+    def add_quick_stages(self: Any, stages: dict[str, Any], options: Any, *more: Any) -> None:
+        add_stages(self, stages, options, *more)
+        make_ttgir = stages["ttgir"]
+
+        def make_quickly(source: Any, metadata: Any) -> Any:
+            shapes = set(re.findall(r"tensor<([\dx]+)x", str(source)))
+            if any("x" in x or int(x) > 32 * options.num_warps for x in shapes):
+                return make_ttgir(source, metadata)
+            with patch.object(passes.ttgpuir, "add_coalesce", lambda manager: None):
+                return make_ttgir(source, metadata)
+
+        stages["ttgir"] = make_quickly
+
+    CUDABackend.add_stages = add_quick_stages
 
 
 def emulate(capability: int) -> None:
