@@ -259,7 +259,7 @@ def test_later_calls_have_the_bits_of_the_first(work):
 
 def test_a_prepared_call_keeps_no_tensor_of_a_backward_pass():
     device = "cuda" if cuda.count() else "cpu"
-    actions = torch.randn(4, 5, 2, device=device, requires_grad=True)
+    actions = torch.randn(4, 5, 8, device=device, requires_grad=True)
     for work in (job("acceleration"), job("central")):
         for _ in range(2):  # the second is the first that is prepared
             result = work.trajectory(actions, "zero", 0.1, backend="triton")
