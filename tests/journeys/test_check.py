@@ -67,8 +67,7 @@ def test_nan_start_row_and_time_have_separate_checks(trajcli, out):
         file["jerk"][2, 60, 6] = np.nan
         file["position"][5, 0, 1] += 1e-9
         file["time"][7, 9] = file["time"][7, 8]
-    report = trajcli.fails("check out.h5 --json")
-    found = findings(report)
+    found = findings(trajcli.fails("check out.h5 --json"))
     at = found["finite jerk"]["at"]
     assert at.pop("time") == read_h5(out)["time"][2, 60]
     assert at == {"trajectory": 2, "row": 60, "dof": 6}
@@ -219,8 +218,7 @@ def test_rows_whose_times_are_wrong_are_counted_in_all_trajectories(trajcli, fol
     assert first == "trajectory 0, row 5 (0.400 s): not increasing"
     assert all(f"row {row} ({times[2, row]:.3f} s)" in last for row in range(2, 18, 2))
     assert "9 in 2 of 3" in trajcli("check in.h5").out
-    text = " ".join(trajcli("check in.h5 --episodes 2").out.split())
-    assert "(0.900 s) and 3 more (-v)" in text
+    assert "(0.900 s) and 3 more (-v)" in " ".join(trajcli("check in.h5 --episodes 2").out.split())
 
 
 @pytest.fixture
@@ -273,8 +271,7 @@ def test_a_recorded_command_that_is_none_is_no_bug(trajcli, folder, request_text
     trajcli.ok("integrate actions.npy --start zero --dt 0.1 -o out.h5")
     with h5py.File("out.h5", "r+") as file:
         file.attrs["request"] = request_text
-    result = trajcli.ok("check out.h5 --json")
-    assert only(result, "start row")["passed"] is None
+    assert only(trajcli.ok("check out.h5 --json"), "start row")["passed"] is None
     trajcli.refuses("check out.h5 --recompute")
     trajcli.refuses("check actions.npy --recompute")
 
@@ -288,8 +285,7 @@ def test_recompute_fails_what_is_more_than_the_kernels_promise(trajcli, out, nam
         values = file[name][9]
         values[30, 4] += change * np.abs(values[:, 4]).max()
         file[name][9] = values
-    result = trajcli("check out.h5 --recompute --json")
-    found = findings(result)[f"recompute {name}"]
+    found = findings(trajcli("check out.h5 --recompute --json"))[f"recompute {name}"]
     assert found["passed"] is False
     assert found["at"] == {"trajectory": 9, "row": 30, "dof": 4}
 
@@ -373,8 +369,7 @@ def test_a_delay_is_found_to_a_part_of_a_row(trajcli, folder, rows):
     assert np.multiply(finding["delays"], 100) == pytest.approx([rows] * 3, abs=0.02)
     assert finding["factors"] == pytest.approx([1.0] * 3, abs=0.01)
     if abs(rows) > 3:
-        late = f"{10 * abs(rows):.3g} ms {'late' if rows > 0 else 'early'}"
-        assert late in finding["text"]
+        assert f"{10 * abs(rows):.3g} ms {'late' if rows > 0 else 'early'}" in finding["text"]
 
 
 def test_the_fit_is_that_of_a_search_over_factor_and_delay(trajcli, folder):
@@ -414,8 +409,7 @@ def test_nothing_to_compare_is_refused(trajcli, folder, shape):
 
 
 def test_velocities_are_compared_with_the_positions_of_their_group(trajcli, folder):
-    times = np.arange(150) / 100.0
-    p, v = motion(times)
+    p, v = motion(np.arange(150) / 100.0)
     np.savez("in.npz", actions=v, position=p, velocity=v, dt=0.01)
     np.savez("turned.npz", actions=p, position=p, velocity=-v, dt=0.01)
     for positions in ("position", "in.npz", "turned.npz"):

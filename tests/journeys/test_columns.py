@@ -126,8 +126,7 @@ def test_increasing_columns_are_dofs_and_offered_as_times(trajcli, folder):
             assert f"--times {shlex.quote('walk.csv:' + first)}" in printed
         turned = rotation.replace("3:7", "2:6").split()
         words = ["--times", f"walk.csv:{first}", *turned]
-        line = "differentiate walk.csv --method central -o o.h5 --overwrite"
-        trajcli(line, *words, code=0)
+        trajcli("differentiate walk.csv --method central -o o.h5 --overwrite", *words, code=0)
         assert result().shape == (N, 2)  # the time that an option names is no dof
 
 
@@ -207,8 +206,7 @@ def quaternion_table(names: str) -> dict[str, Any]:
 def test_four_neighbours_of_norm_1_are_a_quaternion_by_their_endings(trajcli, folder, names):
     write("in.csv", {"time": T, **quaternion_table(names), "a": Q[:, 0]})
     trajcli("differentiate in.csv --method smooth --allow-nonfinite -o o.h5", code=0)
-    found = result("orientation")
-    assert np.abs(np.abs((found * WXYZ).sum(1)) - 1).max() < 1e-4
+    assert np.abs(np.abs((result("orientation") * WXYZ).sum(1)) - 1).max() < 1e-4
     plain = {name: column * 2 for name, column in quaternion_table(names).items()}
     if names[0] != "q":  # of another norm they are four numbers
         write("in.csv", {"time": T, **plain})

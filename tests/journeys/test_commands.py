@@ -77,8 +77,7 @@ def test_gradients_are_those_of_what_the_file_holds(trajcli, folder, kind, mode)
     used = s[:, None] + (x.cumsum(1) if kind == "delta" else x)
     more = {"goal": torch.tensor(goal)} if goes else {}
     made = integrate(used, s, h, mode=words[0], **more, **options)
-    cost = (made.position**2).sum() + 0.01 * (made.acceleration**2).sum()
-    cost.backward()
+    ((made.position**2).sum() + 0.01 * (made.acceleration**2).sum()).backward()
     with h5py.File("out.h5") as file:
         for name, values in (("actions", x), ("start_position", s)):
             close(file["grad"][name], values.grad, rtol=1e-9, atol=1e-9)

@@ -35,8 +35,7 @@ def test_two_outputs_of_one_run_are_equal_whatever_holds_them(trajcli, folder, s
     for out in ("a.h5", "a.npz"):
         trajcli.ok(f"{line} -o {out}")
     for pair in ("a.h5 a.npz", "a.npz a.h5"):
-        report = trajcli.ok(f"diff {pair} --json")
-        assert report.document["attributes"] == []
+        assert trajcli.ok(f"diff {pair} --json").document["attributes"] == []
     with h5py.File("a.h5") as file, np.load("a.npz") as arrays:
         for name in ("dof", "trajectory"):
             there = name in file and file[name].dtype.kind == "O"
@@ -59,8 +58,7 @@ def test_the_worst_is_named_and_measured_in_three_ways(trajcli, folder):
         trajcli.ok(f"diff actions.npy b.npy {tolerance}")
     b[0, 0, 0] += 0.25
     np.save("b.npy", b)
-    text = trajcli.fails("diff actions.npy b.npy --ulp 1")
-    assert "[0, 0, 0]" in text.out
+    assert "[0, 0, 0]" in trajcli.fails("diff actions.npy b.npy --ulp 1").out
     trajcli.ok("diff actions.npy b.npy --atol 0.25")
     trajcli.fails("diff actions.npy b.npy --atol 0.2")
 
@@ -113,14 +111,12 @@ def test_datasets_of_different_names_are_compared_when_named(trajcli, out, sampl
     "line", ["diff start.npy", "diff start.npy start.npy --rtol -1", "diff start.npy none.npy"]
 )
 def test_what_makes_no_sense_is_exit_2(trajcli, folder, line):
-    result = trajcli.refuses(line)
-    assert result.err.startswith("error: ")
+    assert trajcli.refuses(line).err.startswith("error: ")
 
 
 def save_motion(name: str, dt: float, rows: int, batch: int = 2, bump: float = 0.0) -> None:
     time = dt * np.arange(rows)
-    phase = np.arange(batch)[:, None, None]
-    values = np.sin(time[:, None] * [1.0, 2.0, 3.0] + phase)
+    values = np.sin(time[:, None] * [1.0, 2.0, 3.0] + np.arange(batch)[:, None, None])
     values[-1, rows // 2, 1] += bump
     write_h5(name, {"@dt": dt}, position=values)
 
@@ -129,8 +125,7 @@ def test_trajectories_of_different_rates_are_aligned_by_time(trajcli, folder):
     save_motion("fine.h5", 0.01, 201)
     save_motion("coarse.h5", 0.04, 51)
     for pair in ("fine.h5 coarse.h5", "coarse.h5 fine.h5"):
-        result = trajcli.ok(f"diff {pair} --atol 1e-12 --json")
-        (found,) = result.document["datasets"]
+        (found,) = trajcli.ok(f"diff {pair} --atol 1e-12 --json").document["datasets"]
         assert found["values"] == 2 * 51 * 3
         assert "aligned by time" in found["note"]
     save_motion("bent.h5", 0.01, 201, bump=0.5)  # at row 100: row 25 of the coarse one
@@ -156,14 +151,12 @@ def test_an_array_in_every_demo_is_compared(trajcli, folder):
         writers.robomimic(Path(f"{name}.hdf5"), demos)
         demos[11]["position"] += 0.25
     pair = [f"{name}.hdf5:obs/robot0_joint_pos" for name in "ab"]
-    result = trajcli.fails(f"diff {pair[0]} {pair[1]} --json")
-    found = datasets(result)
+    found = datasets(trajcli.fails(f"diff {pair[0]} {pair[1]} --json"))
     assert len(found) == 12
     assert [name for name, one in found.items() if not one["passed"]] == [
         "data/demo_11/obs/robot0_joint_pos"
     ]
-    text = trajcli(f"diff {pair[0]} {pair[1]}").out
-    assert "data/demo_*/obs/robot0_joint_pos (12)" in text
+    assert "data/demo_*/obs/robot0_joint_pos (12)" in trajcli(f"diff {pair[0]} {pair[1]}").out
     trajcli.refuses(f"diff {pair[0]}[:0] {pair[1]}[:2]")
 
 
@@ -215,8 +208,7 @@ def test_several_files_are_paired_by_their_names_and_datasets(trajcli, folder):
         for i in (2, 10):
             position = np.full((2, 3, 1), i + change * (i == 10))
             write_h5(f"{name}/{i}.h5", {f"extra_{name}": np.zeros(i)}, position=position)
-    result = trajcli.fails("diff a/*.h5 b/*.h5 --json")
-    found = datasets(result)
+    found = datasets(trajcli.fails("diff a/*.h5 b/*.h5 --json"))
     differing = {name: of["differing"] for name, of in found.items() if not of["why"]}
     assert differing == {"2.h5/position": 0, "10.h5/position": 6}
     why = {name: of["why"] for name, of in found.items() if of["why"]}
@@ -236,8 +228,7 @@ def late_and_offset(seconds: float) -> None:
 @pytest.mark.parametrize("seconds", [0.05, -0.034, 0.0])
 def test_a_delay_and_an_offset_are_told_from_what_remains(trajcli, folder, seconds):
     late_and_offset(seconds)
-    result = trajcli.fails("diff a.h5 b.h5 --json")
-    (tracked,) = result.document["tracking"]
+    (tracked,) = trajcli.fails("diff a.h5 b.h5 --json").document["tracking"]
     joints = tracked["joints"]
     assert np.allclose([x["delay"] for x in joints], seconds, atol=2e-4)
     assert np.allclose([x["offset"] for x in joints], [0, 0.01, 0.02], atol=2e-4)
@@ -259,5 +250,4 @@ def test_noise_and_still_joints_have_no_delay(trajcli, folder):
 def test_files_with_wrong_times_are_compared_without_a_delay(trajcli, folder):
     for name, offset in (("a", 0.0), ("b", 0.5)):
         write_h5(f"{name}.h5", position=np.full((2, 30, 3), offset), time=np.arange(29))
-    result = trajcli.fails("diff a.h5 b.h5 --json")
-    assert result.document["tracking"] == []
+    assert trajcli.fails("diff a.h5 b.h5 --json").document["tracking"] == []

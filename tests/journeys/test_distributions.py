@@ -62,7 +62,6 @@ def test_a_wheel_holds_the_package_alone(source, tmp_path):
 
 def test_without_a_compiler_a_wheel_is_built_without_kernels(source, tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "/bin/false")
-    wheel = build("wheel", source, tmp_path / "wheel")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(build("wheel", source, tmp_path / "wheel")) as archive:
         assert "trajcli/kernels/native/_kernels.so" not in archive.namelist()
         assert "trajcli/__init__.py" in archive.namelist()

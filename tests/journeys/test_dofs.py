@@ -90,8 +90,7 @@ def test_a_range_names_and_numbers_mean_the_same_dofs(trajcli, arm):
             named = [f"position/{[*NAMES, 'gripper'][number]}" for number in numbers]
             assert header[-len(named) - 1 :] == ["t (s)", *named]
             values = np.loadtxt(out, delimiter=",")[:, -len(named) :]
-            expected = file["position"][:][..., list(numbers)]
-            same(values, expected.reshape(-1, len(named)))
+            same(values, file["position"][:][..., list(numbers)].reshape(-1, len(named)))
 
 
 def test_joints_make_limits_match(trajcli, arm):

@@ -126,8 +126,7 @@ def test_every_command_sees_the_same_three_trajectories(trajcli, folder, command
     else:
         write("npz", dt=DT, **{f"demo_{k}": curve for k, curve in enumerate(CURVES)})
         source = "in.npz:demo_*"
-    words = f"{command} {source} {COMMANDS[command]} --rate 20 --json"
-    document = trajcli.ok(words).document
+    document = trajcli.ok(f"{command} {source} {COMMANDS[command]} --rate 20 --json").document
     if command == "score":
         assert len(document["trajectories"]) == 3
     elif command == "inspect":
@@ -145,8 +144,7 @@ def test_every_command_sees_the_same_three_trajectories(trajcli, folder, command
     [("npz", ""), ("npz", "/position"), ("h5", "/position"), ("zarr", "/position"), ("mat", "")],
 )
 def test_a_pattern_names_the_trajectories_of_one_run(trajcli, folder, kind, below):
-    curves = {f"demo_{k}{below}": curve for k, curve in enumerate(CURVES)}
-    source = write(kind, **curves)
+    source = write(kind, **{f"demo_{k}{below}": curve for k, curve in enumerate(CURVES)})
     assert are_the_curves(differentiated(trajcli, f"{source}:demo_*")[0])
     document = trajcli.ok(f"inspect {source}:demo_* --json").document
     assert document["trajectories"]["count"] == 3
@@ -156,8 +154,7 @@ def test_a_pattern_names_the_trajectories_of_one_run(trajcli, folder, kind, belo
 
 def test_a_pattern_takes_no_times_and_mixes_no_quantities(trajcli, folder):
     write("npz", **{f"q_{k}": curve for k, curve in enumerate(CURVES)}, times=T, dt=DT)
-    document = trajcli.ok("score in.npz:* --rate 20 --json").document
-    assert len(document["trajectories"]) == 3
+    assert len(trajcli.ok("score in.npz:* --rate 20 --json").document["trajectories"]) == 3
     write("npz", position=CURVES[0], velocity=CURVES[0])
     assert len(trajcli.ok("score in.npz:* --rate 20 --json").document["trajectories"]) == 1
 

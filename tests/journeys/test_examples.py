@@ -35,8 +35,7 @@ def test_the_examples_of_a_command_work(trajcli, with_samples, name):
         pytest.importorskip("matplotlib")
     assert EXAMPLES[name]
     for line in EXAMPLES[name]:
-        result = trajcli.ok("", *shlex.split(line))
-        assert result.out
+        assert trajcli.ok("", *shlex.split(line)).out
         assert line.split()[0] in trajcli(f"{name} --help").out
         if re.match(r"integrate \S*reach.h5", line):  # what this sample holds
             assert "--mode jerk --scheme zoh" in line

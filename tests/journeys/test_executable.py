@@ -107,8 +107,7 @@ def test_sound_logs_have_no_jumps_or_frozen_rows(trajcli, folder, kind, rate):
 
 
 def test_turns_are_no_jumps_but_a_check_of_their_own(trajcli, folder):
-    time = 0.01 * np.arange(1000)
-    angle = (1.5 * time[:, None] + [0.0, 1.0] + np.pi) % (2 * np.pi) - np.pi
+    angle = (1.5 * (0.01 * np.arange(1000))[:, None] + [0.0, 1.0] + np.pi) % (2 * np.pi) - np.pi
     write_h5("wraps.h5", {"position@units": "rad", "@dt": 0.01}, position=angle[None])
     found = checks(trajcli.fails("check wraps.h5 --json"))
     assert found["jumps"]["passed"]
@@ -169,8 +168,7 @@ def test_gaps_and_jitter_of_stamps_are_measured(trajcli, folder):
 
 
 def test_rest_is_asked_of_both_ends_and_fails_where_nothing_tells(trajcli, folder):
-    t = np.linspace(0, 2, 201)
-    s = t / 2
+    s = np.linspace(0, 2, 201) / 2
     position = (10 * s**3 - 15 * s**4 + 6 * s**5)[:, None] * [1.0, -0.5]
     velocity = ((30 * s**2 - 60 * s**3 + 30 * s**4) / 2)[:, None] * [1.0, -0.5]
     acceleration = ((60 * s - 180 * s**2 + 120 * s**3) / 4)[:, None] * [1.0, -0.5]
@@ -212,8 +210,7 @@ def test_limits_hold_between_rows_for_the_curve_that_resample_sends(trajcli, fol
     quintic = interpolate.BPoly.from_derivatives(knots, derivatives.transpose(1, 0, 2))
     cubic = interpolate.CubicHermiteSpline(knots, *derivatives[:2])
     for given, curve, name in ((3, quintic, "quintic"), (2, cubic, "cubic")):
-        parts = {n: x[None] for n, x in list(rows.items())[:given]}
-        write_h5("plan.h5", **parts, time=knots)
+        write_h5("plan.h5", **{n: x[None] for n, x in list(rows.items())[:given]}, time=knots)
         options = "check plan.h5 --limits limits.toml --json"
         for order, quantity in enumerate(list(rows)[:given]):
             values = curve(dense, order) if order else curve(dense)

@@ -66,8 +66,7 @@ def test_a_table_holds_trajectories_of_different_length(trajcli, demos, kind):
         head, rows = read_csv("out.csv")
         assert head == ["trajectory", "t (s)", "position/hip (rad)", "position/knee (m)"]
     else:
-        parquet = pytest.importorskip("pyarrow.parquet")
-        table = parquet.read_table("out.parquet")
+        table = pytest.importorskip("pyarrow.parquet").read_table("out.parquet")
         assert table.column_names == columns
         assert str(table.schema.field("position/hip").type) == "double"
         rows = list(zip(*(table[name].to_pylist() for name in columns), strict=True))
@@ -115,8 +114,7 @@ def test_an_rrd_opens_and_holds_the_numbers(trajcli, samples, folder):
     with h5py.File(samples / "reach.h5") as file:
         times, values = seen["/trajectory_7/velocity/panda_joint2"]
         same(values, file["reference/velocity"][7, :, 1])
-        stamps = np.concatenate([[0], np.cumsum(file["dt"][7])])
-        close(times, stamps, atol=1e-6)
+        close(times, np.concatenate([[0], np.cumsum(file["dt"][7])]), atol=1e-6)
 
 
 def test_the_viewers_own_check_accepts_an_rrd(trajcli, samples, folder):

@@ -155,8 +155,7 @@ def test_steps_read_in_blocks_have_their_own_gradients(trajcli, folder, name):
     np.savez("in.npz", actions=actions, **{name: stored})
     trajcli.ok("integrate in.npz --start zero --cost velocity --write position -o out.h5")
     given = torch.as_tensor(steps[-3:]).requires_grad_()
-    u = torch.as_tensor(actions[-3:])
-    (integrate(u, "zero", given).velocity ** 2).sum().backward()
+    (integrate(torch.as_tensor(actions[-3:]), "zero", given).velocity ** 2).sum().backward()
     grads = gradients("out.h5")["dt"]
     assert grads.shape == (12_000, 100)
     np.testing.assert_allclose(grads[-3:], given.grad, rtol=1e-5)

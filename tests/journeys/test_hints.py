@@ -52,8 +52,7 @@ def complete(step: str, refused: str) -> str:
     """The whole line of a row's short form "+ MORE" or "@ SOURCE MORE"."""
     command, _, rest = f"{refused}  ".split(" ", 2)
     code, sign, more = re.fullmatch(r"(\d+ )?([+@]?) ?(.*)", step, re.DOTALL).groups("")
-    lines = {"+": f"{refused} {more}", "@": f"{command} {more} {rest}", "": more}
-    return code + lines[sign]
+    return code + {"+": f"{refused} {more}", "@": f"{command} {more} {rest}", "": more}[sign]
 
 
 def follow(step: Step, refused: str = "", hint: str = "") -> None:

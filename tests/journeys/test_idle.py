@@ -51,8 +51,7 @@ def test_idle_ends_are_left_out_and_kept_rows_listed(trajcli, folder, command):
             first, stop = ranges[f"demo_{k}"]
             group = file[f"demo_{k}"]
             np.testing.assert_array_equal(group["position"], motion(span)[first:stop])
-            stamp = BEGIN + k * 10**10 + first * 20_000_000
-            assert group["start_stamp"][()] == stamp
+            assert group["start_stamp"][()] == BEGIN + k * 10**10 + first * 20_000_000
             times = np.arange(stop - first) * 0.02
             np.testing.assert_allclose(group["time"], times, rtol=0, atol=1e-9)
             if span is None:
@@ -153,8 +152,7 @@ def test_what_is_no_motion_is_not_trimmed(trajcli, folder):
 
 def test_a_trimmed_run_is_repeated_and_divided(trajcli, folder):
     demonstrations("in.h5")
-    line = "differentiate in.h5 --method central --trim --still 0.05"
-    trajcli.repeats_and_divides(line)
+    trajcli.repeats_and_divides("differentiate in.h5 --method central --trim --still 0.05")
 
 
 def test_a_speed_of_standstill_is_a_number(trajcli, folder):

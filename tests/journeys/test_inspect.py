@@ -190,8 +190,7 @@ def test_datasets_of_one_pattern_are_one_line_in_natural_order(trajcli, folder):
     arrays |= {f"data/demo_{i}/obs/q": np.zeros((10 + i, 3)) for i in range(12)}
     write_h5("in.h5", arrays)
     report = trajcli("inspect in.h5 --json").document
-    names = [d["name"] for d in report["datasets"]]
-    assert names == ["data/demo_*/actions", "data/demo_*/obs/q"]
+    assert [d["name"] for d in report["datasets"]] == ["data/demo_*/actions", "data/demo_*/obs/q"]
     first, trajectories = report["datasets"][0], report["trajectories"]
     assert (first["count"], first["shape"], first["max"]) == (12, ["10..21", 3], 11.0)
     assert (trajectories["count"], trajectories["rows"]) == (12, [10, 21])
@@ -249,5 +248,4 @@ def test_the_word_all_means_all_joints(trajcli, folder):
      "--dofs 7", "--dofs elbow"],
 )  # fmt: skip
 def test_a_selection_that_is_not_there_is_exit_2(trajcli, out, words):
-    result = trajcli.refuses(f"inspect out.h5 {words}")
-    assert result.err.startswith(f"error: {words.split()[0]}: ")
+    assert trajcli.refuses(f"inspect out.h5 {words}").err.startswith(f"error: {words.split()[0]}: ")

@@ -347,8 +347,7 @@ def table(name: str, head: str, *columns: Array) -> str:
 
 
 def test_nothing_is_interpolated_over_a_gap(trajcli):
-    times = np.r_[0.0:1.0:0.002, 4.0:5.0:0.002]
-    for name, t in (("a.csv", times), ("b.csv", np.r_[0.0:5.0:0.02])):
+    for name, t in (("a.csv", np.r_[0.0:1.0:0.002, 4.0:5.0:0.002]), ("b.csv", np.r_[0.0:5.0:0.02])):
         table(name, "timestamp,pan,lift,elbow", SINCE_1970 + t, motion(t))
     assert differences(trajcli, "a.csv:data b.csv:data")["overlap"]["rows"] == 100
 

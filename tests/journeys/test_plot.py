@@ -66,8 +66,7 @@ def test_a_figure_of_each_kind_is_drawn_without_a_date(trajcli, out, samples, ki
     trajcli.ok(f"plot out.h5 --limits {samples}/limits.toml -o a.{kind}")
     first = Path(f"a.{kind}").read_bytes()
     assert len(first) > 5000
-    head = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
-    assert first.startswith(head[kind])
+    assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind])
     assert b"Date" not in first
     if kind == "svg":
         text = first.decode()
@@ -135,16 +134,14 @@ def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, 
     assert [one.get_linestyle() for one in lines] == ["-"] * 3 + ["--"] * 3
     entries = {"out.h5", "other.h5", "trajectory 0", "trajectory 1", "trajectory 2"}
     assert entries <= set(legend_texts(figure))
-    title = figure.legends[0].get_title().get_text()
-    assert title == "out.h5, other.h5, trajectories 0, 1, 2"
+    assert figure.legends[0].get_title().get_text() == "out.h5, other.h5, trajectories 0, 1, 2"
 
 
 @pytest.mark.parametrize(("lines", "label"), [("dt", "time (s)"), ("", "row")])
 def test_the_time_axis_is_in_seconds_where_dt_is_known(trajcli, folder, figures, lines, label):
     write_h5("in.h5", {"dt": np.full((2, 6), 0.1)} if lines else {}, actions=np.ones((2, 6, 3)))
     trajcli.ok("plot in.h5 -o fig.png")
-    axis = figures[0].axes[-1]
-    assert axis.get_xlabel() == label
+    assert figures[0].axes[-1].get_xlabel() == label
     expected = 0.1 * np.arange(1, 7) if lines else np.arange(6)
     close(line(figures[0], -1, "actions/0").get_xdata(), expected)
 
@@ -180,12 +177,10 @@ def test_the_peaks_of_long_trajectories_are_kept(folder, draw):
     values[0, 33_333, 1] = 5.0
     values[0, 12_345, 0] = -3.0
     write_h5("in.h5", {"@dt": 0.01}, velocity=values)
-    figure = draw("in.h5 -o fig.svg")
-    shown = drawn_lines(figure.axes[0])
+    shown = drawn_lines(draw("in.h5 -o fig.svg").axes[0])
     assert [(one.get_ydata().min(), one.get_ydata().max()) for one in shown] == [(-3, 0), (0, 5)]
     assert all(len(one.get_xdata()) <= 4100 for one in shown)
-    peak = shown[1].get_xdata()[shown[1].get_ydata().argmax()]
-    assert abs(peak - 333.33) < 0.5
+    assert abs(shown[1].get_xdata()[shown[1].get_ydata().argmax()] - 333.33) < 0.5
 
 
 @pytest.mark.parametrize(
@@ -334,8 +329,7 @@ def test_states_and_commands_of_one_joint_share_a_panel(folder, draw, state, com
 
 
 def test_a_dof_with_a_name_of_its_own_is_not_dashed(trajcli, folder, figures):
-    values = motions(3)
-    columns = dict(zip(("x", "target_y", "desired_z"), values.T, strict=True))
+    columns = dict(zip(("x", "target_y", "desired_z"), motions(3).T, strict=True))
     table("log.csv", {"time": STAMPS, **{f"position/{k}": x for k, x in columns.items()}})
     trajcli.ok("plot log.csv -o fig.png")
     lines = drawn_lines(figures[0].axes[0])
@@ -346,8 +340,7 @@ def test_a_dof_with_a_name_of_its_own_is_not_dashed(trajcli, folder, figures):
 def test_a_gripper_of_two_values_has_a_small_panel(trajcli, folder, figures):
     ticks, rows = np.random.default_rng(3).random(120) < 0.5, np.arange(120)
     closed = np.where(rows // 30 % 2, 0.04, 0.0)
-    at = [0, 29, 35, 59, 65, 89, 95, 119]
-    moving = 0.04 * np.interp(rows, at, [0, 0, 1, 1, 0, 0, 1, 1])
+    moving = 0.04 * np.interp(rows, [0, 29, 35, 59, 65, 89, 95, 119], [0, 0, 1, 1, 0, 0, 1, 1])
     for name, gripper in (("measured.csv", moving), ("commanded.csv", closed)):
         joints = {f"position/{k}": values for k, values in zip("ab", motions(2).T, strict=True)}
         # a joint at rest between two steps of its encoder is no gripper
@@ -440,8 +433,7 @@ def limits_file(text: str) -> str:
 def test_rows_at_their_limit_are_heavier(folder, draw, rows):
     at = np.linspace(0.0, 12.0, rows)[:, None]
     velocity = np.sin(at * [1.0, 1.3]) * [1.0, 0.5]
-    position = 3.0 * np.sin(at * [0.5, 0.2])
-    write_h5("in.h5", {"@dt": 0.01}, position=position, velocity=velocity)
+    write_h5("in.h5", {"@dt": 0.01}, position=3.0 * np.sin(at * [0.5, 0.2]), velocity=velocity)
     text = "[velocity]\nupper = [0.9, 0.6]\nlower = [-1.5, -0.45]\n[position]\nupper = [2.0, 2.0]"
     figure = draw(f"in.h5 {limits_file(text)} -o fig.png")
     binds = (velocity >= 0.98 * np.array([0.9, 0.6])) | (velocity <= -0.98 * np.array([1.5, 0.45]))
@@ -454,8 +446,7 @@ def test_rows_at_their_limit_are_heavier(folder, draw, rows):
         expected = np.interp(thin.get_xdata(), 0.01 * np.arange(rows), binds[:, dof])
         assert (drawn == (expected > 0.5)).mean() > 0.99
     assert not [one for one in drawn_lines(figure.axes[0]) if "at its" in one.get_gid()]
-    share = f"at its limit ({100 * binds.any(1).mean():.0f} % of the rows)"
-    assert share in legend_texts(figure)
+    assert f"at its limit ({100 * binds.any(1).mean():.0f} % of the rows)" in legend_texts(figure)
 
 
 def test_a_lone_row_at_its_limit_is_seen_and_none_elsewhere(trajcli, folder, figures):

@@ -103,8 +103,7 @@ def test_the_transcript_shows_what_the_commands_print(shell):
 def test_every_option_named_in_the_pages_exists():
     from trajcli.cli import command_line
 
-    commands = command_line().commands
-    flags = {flag for c in commands.values() for p in c.params for flag in p.opts}
+    flags = {flag for c in command_line().commands.values() for p in c.params for flag in p.opts}
     text = "\n".join(TEXTS.values())
     for block in blocks("shell"):  # run in tests/cluster, or on a device
         text = text.replace(block, "")

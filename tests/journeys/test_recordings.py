@@ -43,8 +43,7 @@ def test_a_window_in_seconds_follows_the_rate(trajcli, folder):
 
 def test_one_sided_ends_are_no_peaks(trajcli, folder):
     """Of noise, the largest jerk by far is at an end; without the ends it is like all others."""
-    position = 1e-3 * np.random.default_rng(5).normal(size=(4, 300, 2))
-    np.savez("in.npz", position=position, dt=0.01)
+    np.savez("in.npz", position=1e-3 * np.random.default_rng(5).normal(size=(4, 300, 2)), dt=0.01)
     trajcli.ok("differentiate in.npz:position --method savgol --window 31 -o out.h5")
     jerk = np.abs(read_h5("out.h5")["jerk"][:])
     inner = jerk[:, 15:-15]
@@ -111,8 +110,7 @@ def test_a_recording_is_split_dropped_and_unwrapped(trajcli, recording, line):
             stamps = STAMPS[rows] - STAMPS[rows][0]
             given = np.unwrap(np.angle(np.exp(1j * ANGLES[rows])))
             if line.startswith("resample"):
-                made = resample(given[:, None], "linear", rate=20, times=stamps)
-                given = made.position[0, :, 0]
+                given = resample(given[:, None], "linear", rate=20, times=stamps).position[0, :, 0]
             close(piece["position"][:, 0], given, rtol=0, atol=1e-12)
             if line.startswith("differentiate"):
                 close(piece["velocity"][:, 0], 3.0, rtol=1e-9)
@@ -155,8 +153,7 @@ def test_a_gap_is_a_length_of_time(trajcli, recording):
     "command", ["inspect", "check", "score", "plot -o fig.svg", "export -o out.csv", "diff in.npz"]
 )
 def test_every_command_takes_what_says_how_a_source_is_read(trajcli, folder, command):
-    random = np.random.default_rng(0)
-    np.savez("in.npz", position=np.cumsum(random.normal(size=(2, 30, 3)), 1))
+    np.savez("in.npz", position=np.cumsum(np.random.default_rng(0).normal(size=(2, 30, 3)), 1))
     words, *more = command.split(" ", 1)
     line = f"{words} in.npz {' '.join(more)} --layout plain --units deg --rate 100 --dofs 0,2"
     result = trajcli(f"{line} --joints a,b --episodes 0")

@@ -136,8 +136,7 @@ def test_rows_keep_their_curve_when_they_are_retimed(trajcli, curves, made, curv
     trajcli.ok(f"{made} -o a.h5")
     trajcli.ok("retime a.h5 --limits limits.toml -o b.h5")
     for source in ("a.h5", "b.h5"):
-        line = f"resample {source} --to 500 -o c.h5 --overwrite --json"
-        document = trajcli.ok(line).document
+        document = trajcli.ok(f"resample {source} --to 500 -o c.h5 --overwrite --json").document
         assert curve in (document["method"], document["samples_of"])
 
 
@@ -206,8 +205,7 @@ def test_a_file_stands_for_its_actions_as_in_integrate(trajcli, folder, samples)
             group = after[f"reach/trajectory_{b}"]
             ends = np.cumsum(before["dt"][b])
             time = np.arange(np.ceil(ends[-1] * 500)) / 500
-            held = before["actions"][b][np.searchsorted(ends, time, "right")]
-            same(group["actions"][:], held)
+            same(group["actions"][:], before["actions"][b][np.searchsorted(ends, time, "right")])
             same(group["start/position"], before["start/position"][b])
 
 
@@ -311,8 +309,7 @@ def test_what_is_retimed_passes_check_with_the_same_limits(trajcli, folder, mode
         actions = np.cumsum(random.normal(size=(batch, rows, dofs)) * scale, 1)
         arrays = {"joint_names": [f"j{k}" for k in range(dofs)], "@dt": dt}
         for b in range(batch):  # of unequal length
-            length = int(random.integers(9, rows + 1))
-            arrays[f"d_{b}/actions"] = actions[b, :length].astype(kind)
+            arrays[f"d_{b}/actions"] = actions[b, : int(random.integers(9, rows + 1))].astype(kind)
             arrays[f"d_{b}/start/position"] = random.normal(size=dofs) * scale
         write_h5("in.h5", arrays)
         unit = ("rad", "deg", "mm")[turn]
@@ -332,8 +329,7 @@ def test_what_is_retimed_passes_check_with_the_same_limits(trajcli, folder, mode
         limits("\n".join(text))
         slower = "--slower-only" * int(turn == 2)
         trajcli.ok(f"retime out.h5 --limits limits.toml -o paced.h5 --overwrite {slower}")
-        result = trajcli.ok("check paced.h5 --limits limits.toml")
-        assert "within limits" in result.out
+        assert "within limits" in trajcli.ok("check paced.h5 --limits limits.toml").out
 
 
 def test_limits_of_some_joints_leave_the_others_free(trajcli, folder):
@@ -424,8 +420,7 @@ TIME = np.arange(200) * 0.01
 
 
 def motion(count: int = 5, rows: int = 200):
-    speeds = np.random.default_rng(0).uniform(1, 4, (count, 1, 3))
-    return np.sin(speeds * TIME[:rows, None])
+    return np.sin(np.random.default_rng(0).uniform(1, 4, (count, 1, 3)) * TIME[:rows, None])
 
 
 @pytest.fixture

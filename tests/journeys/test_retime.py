@@ -71,8 +71,7 @@ def test_waypoints_are_timed_as_typed(trajcli, with_samples):
     rate = np.diff(setpoints, axis=0) / step
     for name, order in (("velocity", 0), ("acceleration", 1), ("jerk", 2)):
         # what a controller makes of the setpoints keeps the limits as well
-        differences = np.diff(rate, order, axis=0) / step**order
-        assert (abs(differences) <= BOUNDS[name] * (1 + 1e-9)).all()
+        assert (abs(np.diff(rate, order, axis=0) / step**order) <= BOUNDS[name] * (1 + 1e-9)).all()
     waypoints = np.loadtxt("sample_data/waypoints.csv", delimiter=",", skiprows=1)
     for point in waypoints:
         assert abs(motion["position"] - point).max(1).min() < 2e-3
@@ -174,8 +173,7 @@ def test_an_output_is_at_its_limits_already(trajcli, plans):
 def test_recorded_positions_are_a_path_and_standstill_is_left_out(trajcli, with_samples):
     times = np.arange(400) / 100
     first, second = eased((times - 0.3) / 1.2), eased((times - 2.2) / 1.2)
-    rows = HOME + 0.5 * REACH * (first + second)[:, None]
-    table("log.csv", rows, times + 1.7e9)
+    table("log.csv", HOME + 0.5 * REACH * (first + second)[:, None], times + 1.7e9)
     result = trajcli.ok(f"retime log.csv {FAST} -o out.h5")
     for text in ("standstill left out: 0 to 0.3 s, 1.5 to 2.2 s, 3.4 to 3.99 s", "3.99 s → "):
         assert text in result.err + result.out
@@ -190,8 +188,7 @@ def test_recorded_positions_are_a_path_and_standstill_is_left_out(trajcli, with_
 def test_noise_is_told_by_what_it_costs(trajcli, with_samples):
     times = np.arange(300) / 100
     noise = 3e-5 * np.random.default_rng(0).standard_normal((300, 7))
-    rows = HOME + REACH * eased(times / 2.99)[:, None] + noise
-    table("log.csv", rows, times)
+    table("log.csv", HOME + REACH * eased(times / 2.99)[:, None] + noise, times)
     result = trajcli.ok(f"retime log.csv {FAST} --corners stop -o out.h5")
     assert "noise in the rows costs" in result.err
     command = result.err.split("trajectory 0): trajcli ")[1].split(", then retime ")
@@ -259,8 +256,7 @@ def link(name):
 
 
 def test_a_signal_ends_the_first_pass_and_leaves_nothing(with_samples):
-    paths = WAYPOINTS + np.linspace(0, 0.1, 4000)[:, None, None] * np.sin(5 * AT)
-    np.save("paths.npy", paths)
+    np.save("paths.npy", WAYPOINTS + np.linspace(0, 0.1, 4000)[:, None, None] * np.sin(5 * AT))
     words = f"retime paths.npy {NAMES} {LIMITS} -o out.h5".split()
     before = sorted(os.listdir())
     with subprocess.Popen([sys.executable, "-m", "trajcli", *words], stderr=subprocess.PIPE) as run:
@@ -292,8 +288,7 @@ def test_limits_that_bound_nothing_are_pointed_out(trajcli, with_samples):
         Path("some.toml").write_text(text)
         for source in ("path.npy", "plan.npz --method uniform"):
             line = f"retime {source} --limits some.toml --overwrite -o out.h5"
-            where = "some.toml: velocity lower" if "lower" in text else ""
-            trajcli.refuses(line, said, where)
+            trajcli.refuses(line, said, "some.toml: velocity lower" if "lower" in text else "")
 
 
 def test_a_robot_description_limits_speed_alone_which_then_binds_always(trajcli, with_samples):
@@ -301,8 +296,7 @@ def test_a_robot_description_limits_speed_alone_which_then_binds_always(trajcli,
     limit = '<limit lower="-3" upper="3" velocity="2"/>'
     joints = [f'<joint name="{name}" type="revolute">{limit}</joint>' for name in JOINTS]
     Path("robot.urdf").write_text(f'<robot name="panda">{"".join(joints)}</robot>')
-    line = f"retime path.npy {NAMES} --limits robot.urdf --json -o out.h5"
-    run = trajcli.ok(line)
+    run = trajcli.ok(f"retime path.npy {NAMES} --limits robot.urdf --json -o out.h5")
     assert run.document["states"] == ["solved"]
     assert np.sum(run.document["shares"]["velocity"]) > 0.98
     assert "warning: no limits of acceleration and jerk" in run.err
@@ -370,8 +364,7 @@ def test_shards_of_retime_merge_to_the_same_bytes(trajcli, plans, how):
 def test_the_names_of_groups_are_kept(trajcli, with_samples):
     """A set of demonstrations, whose commands are no path, and whose recorded joints are."""
     with h5py.File("set.hdf5", "w") as file:
-        text = '{"env_kwargs": {"control_freq": 20}}'
-        file.create_group("data").attrs["env_args"] = text
+        file.create_group("data").attrs["env_args"] = '{"env_kwargs": {"control_freq": 20}}'
         for k in range(3):
             demo, count = file.create_group(f"data/demo_{k}"), 30 + 10 * k
             demo.attrs["num_samples"] = count

@@ -161,10 +161,8 @@ def test_export_has_rotations_beside_positions(trajcli, outputs):
     columns = dict(zip(head, np.array(rows, np.float64).T, strict=True))
     with h5py.File("one.h5") as stored:
         for k, axis in enumerate("wxyz"):
-            values = columns[f"orientation/q{axis}"]
-            same(values, stored["orientation"][0, :, k])
-        omega = columns["angular_velocity/z (rad/s)"]
-        same(omega, stored["angular_velocity"][0, :, 2])
+            same(columns[f"orientation/q{axis}"], stored["orientation"][0, :, k])
+        same(columns["angular_velocity/z (rad/s)"], stored["angular_velocity"][0, :, 2])
     for out in ("copy.h5", "copy.npz"):
         trajcli.ok(f"export two.h5 -o {out}")
         trajcli.ok(f"diff two.h5 {out}")
@@ -176,8 +174,7 @@ def test_a_tum_trajectory_is_what_evo_and_the_benchmark_read(trajcli, samples, o
     rows = np.loadtxt("one.tum")
     with h5py.File("one.h5") as stored:
         same(rows[:, 1:4], stored["position"][0])
-        xyzw = stored["orientation"][0][:, [1, 2, 3, 0]]
-        close(rows[:, 4:], xyzw, rtol=0, atol=1e-15)
+        close(rows[:, 4:], stored["orientation"][0][:, [1, 2, 3, 0]], rtol=0, atol=1e-15)
     first = Path("one.tum").read_text(encoding="utf-8").splitlines()[0]
     assert first == "# timestamp tx ty tz qx qy qz qw"
     # with the stamps of the source, as recorded and after differentiate
@@ -205,8 +202,7 @@ def test_an_rrd_has_a_transform_for_each_row(trajcli, outputs):
                 found[name.rpartition(":")[2]] = np.array([x[0] for x in batch[name].to_pylist()])
     with h5py.File("one.h5") as stored:
         close(found["translation"], stored["position"][0], rtol=1e-6)
-        q = stored["orientation"][0][:, [1, 2, 3, 0]]
-        close(found["quaternion"], q, atol=1e-6)
+        close(found["quaternion"], stored["orientation"][0][:, [1, 2, 3, 0]], atol=1e-6)
 
 
 def test_check_passes_no_start_row_that_it_did_not_compare(trajcli, folder):

@@ -173,8 +173,7 @@ def test_norms_and_missing_rows_are_said_with_their_place(trajcli, pose):
         q[1, 7] = np.nan
         file["missing_quat_wxyz"] = q
     line = "--method backward --dt 0.01 -o out.h5 --overwrite"
-    near = trajcli.ok(f"differentiate pose.h5:near_wxyz --rotation wxyz {line}")
-    assert "normalised" in near.err
+    assert "normalised" in trajcli.ok(f"differentiate pose.h5:near_wxyz --rotation wxyz {line}").err
     trajcli.refuses(f"differentiate pose.h5:orientation_wxyz {line}", "trajectory 2, entry [40]")
     trajcli.refuses(f"differentiate pose.h5:missing_quat_wxyz {line}", "trajectory 1, step 7")
     trajcli.ok(f"differentiate pose.h5:missing_quat_wxyz {line} --allow-nonfinite")
@@ -201,8 +200,7 @@ def test_recordings_are_resampled_as_rotations(trajcli, pose, method, curve, fra
                 values = getattr(expected, name)
                 assert (name in file) == (values is not None)
                 if values is not None:
-                    bound = 1e-14 * 100.0**order
-                    close(file[name][:], values, rtol=0, atol=bound)
+                    close(file[name][:], values, rtol=0, atol=1e-14 * 100.0**order)
             assert ("data" in file or "state" in file) == ("orientation" not in source)
     trajcli.refuses("resample pose.csv --to 50 --method quintic -o out.h5 --overwrite", "slerp")
     trajcli.ok("differentiate pose.csv -o both.h5")
@@ -231,8 +229,7 @@ def turns(quaternions):
 
 
 def require_equal(q, expected, atol):
-    signs = np.sign((q * expected).sum(-1, keepdims=True))
-    close(q, signs * expected, rtol=0, atol=atol)
+    close(q, np.sign((q * expected).sum(-1, keepdims=True)) * expected, rtol=0, atol=atol)
 
 
 @pytest.fixture
@@ -277,8 +274,7 @@ def test_delta_actions_of_an_end_effector_become_poses_and_back(trajcli, folder,
     for step in Rotation.from_rotvec(deltas[:, 3:6]):
         turn = step * turn if frame == "world" else turn * step
         poses.append(turn)
-    start = [*place, *poses[0].as_rotvec(), 0.0]
-    write_h5("demo.h5", {"start/position": start}, actions=deltas)
+    write_h5("demo.h5", {"start/position": [*place, *poses[0].as_rotvec(), 0.0]}, actions=deltas)
     line = "--mode clique --actions delta --absolute 6 --rotation 3:6=rotvec --dt 0.05"
     trajcli.ok(f"integrate demo.h5 {line} --rotation-frame {frame} -o poses.h5")
     expected = Rotation.concatenate(poses).as_quat(scalar_first=True)
@@ -289,11 +285,9 @@ def test_delta_actions_of_an_end_effector_become_poses_and_back(trajcli, folder,
         same(positions[1:, 3], 1.0)  # the gripper
         back = rotations.decompose(file["orientation"][:], frame=frame)
         turned = expected[1:], expected[:-1]
-    vectors = rotations.from_quaternions(back[0], "rotvec")
-    close(vectors, deltas[:, 3:6], atol=1e-12)
+    close(rotations.from_quaternions(back[0], "rotvec"), deltas[:, 3:6], atol=1e-12)
     # relative to the start, by quaternions
-    offsets = rotations.decompose(expected, kind="relative", frame=frame)
-    write_h5("offsets.h5", actions=offsets)
+    write_h5("offsets.h5", actions=rotations.decompose(expected, kind="relative", frame=frame))
     line = f"--mode clique --actions relative --rotation wxyz --rotation-frame {frame} --dt 0.05"
     trajcli.ok(f"integrate offsets.h5 {line} -o again.h5 --start", numbers(TILTED))
     with h5py.File("again.h5") as file:
@@ -334,8 +328,7 @@ def test_a_start_orientation_is_where_angular_velocities_begin(trajcli, rates, e
         "five": arrays | {"start/orientation": np.ones((2, 5))},
     }
     for name, values in files.items():
-        write = np.savez if ending == "npz" else write_h5
-        write(f"{name}.{ending}", **values)
+        (np.savez if ending == "npz" else write_h5)(f"{name}.{ending}", **values)
     end = turns(first)
     for step in np.moveaxis(rates, 1, 0):
         end = Rotation.from_rotvec(0.01 * step) * end

@@ -37,8 +37,7 @@ def test_demos_are_one_table_and_the_worst_are_named(trajcli, demos):
     assert "p95_jerk (rad/s^3)" in result.out
     assert "p95_jerk>50: 1 of 60, worst demo_17" in result.out
     assert "time_jumps>0: 1 of 60, worst demo_30 1" in result.out
-    listed = result.out.split("\ntrajectory")[1].splitlines()
-    assert listed[2].startswith("demo_17")
+    assert result.out.split("\ntrajectory")[1].splitlines()[2].startswith("demo_17")
     assert "and 50 more" in result.out
     assert "demo_59" in trajcli("score demos.h5 -v").out
     trajcli.ok("score demos.h5 --fail duration>9")
@@ -86,8 +85,7 @@ def test_the_csv_has_a_line_per_trajectory(trajcli, demos):
 
 def test_limits_are_matched_by_name(trajcli, samples, folder):
     trajcli.ok(f"score {samples}/reach.h5 --limits {samples}/limits.toml --json")
-    document = trajcli(f"score {samples}/reach.h5 --json").document
-    assert "limit_share" not in document["summary"]
+    assert "limit_share" not in trajcli(f"score {samples}/reach.h5 --json").document["summary"]
     limits = [2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61]
     Path("limits.toml").write_text(f"[velocity]\nupper = {limits}")
     scores = trajcli(f"score {samples}/reach.h5 --limits limits.toml --json").document
@@ -167,8 +165,7 @@ def test_outliers_are_listed_by_the_numbers_of_episodes(trajcli, demos):
         beyond = (values < low - 1.5 * (high - low)) | (values > high + 1.5 * (high - low))
         assert found == np.flatnonzero(beyond).tolist(), name
     assert 17 in document["outliers"]["p95_jerk"]
-    part = trajcli("score demos.h5 --episodes 10:40 --json").document["outliers"]
-    assert 17 in part["p95_jerk"]
+    assert 17 in trajcli("score demos.h5 --episodes 10:40 --json").document["outliers"]["p95_jerk"]
     shown = trajcli("score demos.h5").out
     line = next(one for one in shown.splitlines() if one.startswith("outliers of p95_jerk"))
     episodes = line.split("--episodes ")[1].split()[0]

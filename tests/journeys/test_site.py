@@ -57,5 +57,4 @@ def test_every_command_is_there_with_its_options_and_fields(site):
 def test_every_public_name_is_there_with_its_docstring(site):
     page = (site / "api.html").read_text(encoding="utf-8")
     assert all(f'id="trajcli.{name}"' in page for name in trajcli.__all__)
-    summary = trajcli.integrate.__doc__.split("\n")[0]
-    assert summary.replace("`", "") in text(site / "api.html")
+    assert trajcli.integrate.__doc__.split("\n")[0].replace("`", "") in text(site / "api.html")

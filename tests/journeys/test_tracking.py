@@ -51,8 +51,7 @@ def test_each_joint_has_its_delay_offset_and_error(trajcli, folder, late):
     log("commanded.csv", time, commanded(time))
     order = [2, 0, 3, 1]
     log("measured.csv", rows, measured[:, order], tuple(NAMES[k] for k in order))
-    result = trajcli.fails("diff commanded.csv measured.csv --json")
-    (tracked,) = result.document["tracking"]
+    (tracked,) = trajcli.fails("diff commanded.csv measured.csv --json").document["tracking"]
     joints = {joint["joint"]: joint for joint in tracked["joints"]}
     assert list(joints) == list(NAMES)
     for k, name in enumerate(NAMES[:3]):

@@ -412,8 +412,7 @@ def test_units_of_the_command_line_win_over_those_of_the_file(trajcli, folder, e
         ({"t": "s", "a": "rad", "b": "rad"}, "ms", 1.0, 2e-5),
         ({"t": "ms", "a": "rad", "b": "rad"}, "deg,s", np.pi / 180, 0.02),
     ):
-        made = outputs(trajcli, ending, stated, 1 / step, f"--units {option}")
-        for values, _, times, _ in made:
+        for values, _, times, _ in outputs(trajcli, ending, stated, 1 / step, f"--units {option}"):
             close(values[:39], (JOINTS * factor)[:39], rtol=1e-9, atol=1e-12)
             close(np.diff(times)[0], step, rtol=1e-9)
 
@@ -486,8 +485,7 @@ READERS = ["differentiate {} -o o.h5", "resample {} --to 25 -o o.h5", "fit {} --
 
 @pytest.mark.parametrize("ending", FORMATS)
 def test_every_command_warns_of_degrees_until_obeyed(trajcli, folder, ending):
-    columns = {"t": TIMES, "position/a": JOINTS[:, 0], "position/b": JOINTS[:, 1]}
-    name = table(ending, {}, columns)
+    name = table(ending, {}, {"t": TIMES, "position/a": JOINTS[:, 0], "position/b": JOINTS[:, 1]})
     for line in READERS if ending == "csv" else READERS[1 + FORMATS.index(ending) :: 3]:
         command = f"{line.format(name)}{' --overwrite' * ('-o' in line)}"
         for option, warned in (("", True), (" --units deg", False), (" --units rad", False)):

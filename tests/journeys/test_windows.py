@@ -144,8 +144,7 @@ def test_a_window_takes_the_episodes_that_it_meets(trajcli, folder):
     demos("in.h5", stamps)
     since, until = NS[90], NS[200]
     line = f"export in.h5 --since {since} --until {until} --overwrite"
-    result = trajcli.ok(f"{line} -o out.h5")
-    assert "111 of 400 rows; 1 of 3 trajectories have none" in result.err
+    assert "111 of 400 rows; 1 of 3 trajectories have none" in trajcli.ok(f"{line} -o out.h5").err
     with h5py.File("out.h5") as file:
         first, second = file["demo_0"], file["demo_1"]
         np.testing.assert_array_equal(first["position"][:, 0], np.arange(90, 100))
