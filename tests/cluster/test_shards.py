@@ -159,8 +159,7 @@ def test_the_same_command_again_does_what_is_missing(trajcli):
         trajcli(f"{line} {shard}", code=0)
     parts = sorted(Path("out.h5.parts").iterdir())
     before = [path.stat().st_mtime_ns for path in parts]
-    again = trajcli(f"{line} 0/3", code=0)
-    assert "shard 0/3 is done already" in again.out
+    assert "shard 0/3 is done already" in trajcli(f"{line} 0/3", code=0).out
     assert [path.stat().st_mtime_ns for path in parts] == before
     trajcli(f"{line} 1/3", code=0)
     trajcli("merge out.h5", code=0)

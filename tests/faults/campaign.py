@@ -74,8 +74,7 @@ def write_inputs(folder: Path) -> None:
     np.save(folder / "in.npy", random.standard_normal((8, 6, 2)).astype("f4"))
     with h5py.File(folder / "demos.h5", "w") as file:
         for k, length in enumerate((5, 3, 5, 9)):
-            actions = random.standard_normal((length, 2)).astype("f4")
-            file[f"data/demo_{k}/actions"] = actions
+            file[f"data/demo_{k}/actions"] = random.standard_normal((length, 2)).astype("f4")
     for path in folder.rglob("*"):
         os.utime(path, ns=(0, 0))
 
@@ -84,8 +83,7 @@ def build_shim(folder: Path) -> Path:
     """Compiles the library that counts calls."""
     library, source = folder / "shim.so", Path(__file__).with_name("shim.c")
     compiler = shutil.which("gcc") or shutil.which("cc") or sys.exit("no C compiler")
-    command = [compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"]
-    subprocess.run(command, check=True)
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     return library
 
 

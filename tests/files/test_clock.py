@@ -94,8 +94,7 @@ def test_one_step_gives_every_stamp_to_its_rounding(read, step):
     ],
 )
 def test_steps_of_every_shape_give_the_times_of_the_rows(read, dt, expected):
-    found = require(read(dt=dt)).row_times()
-    np.testing.assert_array_equal(found, np.atleast_2d(expected))
+    np.testing.assert_array_equal(require(read(dt=dt)).row_times(), np.atleast_2d(expected))
 
 
 @pytest.mark.parametrize(
@@ -132,8 +131,7 @@ def test_times_of_groups_above_are_used_without_nearer_ones(tmp_path):
         file.attrs["rate"] = 2
     with Files() as files:
         found = [one.clock for one in read_recordings(files, [f"{tmp_path}/in.h5"])]
-    steps = [one.step for one in found if one is not None]
-    assert steps == [0.5, 0.25, 0.1, 0.25]
+    assert [one.step for one in found if one is not None] == [0.5, 0.25, 0.1, 0.25]
 
 
 def test_rates_of_attributes_come_last(read):
@@ -156,11 +154,9 @@ def test_statements_of_one_group_that_disagree_are_an_error(read):
         with pytest.raises(InputError, match="contradict each other") as error:
             found.stored_times()
         (fault,) = error.value.faults
-        names = [*attributes, *arrays]
-        assert all(name in fault.where for name in names), fault.where
+        assert all(name in fault.where for name in [*attributes, *arrays]), fault.where
         assert "--dt" in fault.hint or "--rate" in fault.hint
-    agreeing = require(read({"fps": 29.97, "dt": 1 / 30}, times=np.arange(ROWS) / 30))
-    assert agreeing.step == 1 / 30
+    assert require(read({"fps": 29.97, "dt": 1 / 30}, times=np.arange(ROWS) / 30)).step == 1 / 30
 
 
 @pytest.mark.parametrize("name", ["fps", "rate", "control_freq", "fs", "mocap_framerate"])

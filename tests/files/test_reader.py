@@ -181,8 +181,7 @@ def test_many_files_are_read_with_few_open(tmp_path, monkeypatch, ending):
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
         with Files() as files:
-            sets = read_recordings(files, [f"in_*.{ending}"])
-            for k, one in enumerate(sets):
+            for k, one in enumerate(read_recordings(files, [f"in_*.{ending}"])):
                 np.testing.assert_array_equal(one.input.read()[0], values[k])
                 if ending == "h5":
                     assert one.clock is not None
@@ -212,8 +211,7 @@ def test_files_that_cannot_be_read_are_closed(tmp_path):
     np.save(tmp_path / "short.npy", np.zeros(99))
     names = ["short.npy", "bad.npy", "bad.npz", "bad.h5"]
     for name, head in zip(names, (b"", b"\x93NUMPY", b"PK\3\4", b"\x89HDF\r\n\x1a\n"), strict=True):
-        whole = head or (tmp_path / name).read_bytes()
-        (tmp_path / name).write_bytes(whole[:200] + b"rest")
+        (tmp_path / name).write_bytes((head or (tmp_path / name).read_bytes())[:200] + b"rest")
     before = len(os.listdir("/proc/self/fd"))
     for name in names * 3:
         with Files() as files, pytest.raises(InputError):

@@ -167,8 +167,7 @@ def test_a_group_without_a_fitting_clock_leaves_the_others_theirs(read):
         del file["run/demo_3/times"]
         file["run/demo_3/times"] = np.arange(44.0)
     parts = read("in.h5")
-    whole = join(parts)
-    for block in whole.blocks():
+    for block in join(parts).blocks():
         if 3 in block.numbers:
             assert block.known_times() is None
             continue
@@ -182,10 +181,9 @@ def test_trajectories_with_faults_keep_their_numbers_among_the_others(read):
     parts = read("in.h5")
     for bad in ({3}, {0, 5, 6}, set(range(12))):
         fault = Fault("bad")
-        mixed = [
-            make_placeholder(p, p.origin, fault) if k in bad else p for k, p in enumerate(parts)
-        ]
-        whole = join(mixed)
+        whole = join(
+            [make_placeholder(p, p.origin, fault) if k in bad else p for k, p in enumerate(parts)]
+        )
         usable, faults = whole.usable()
         assert faults == {f"run/demo_{k}": fault for k in sorted(bad)}
         assert usable.numbers.tolist() == [k for k in range(12) if k not in bad]

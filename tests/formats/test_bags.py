@@ -176,8 +176,7 @@ def test_messages_are_read_from_any_number_on_in_any_order(folder, kind):
         one.header.frame_id = frame
         messages.append(("/js", JOINTS, time, one))
         messages.append(("/other", "std_msgs/msg/Float64MultiArray", time, other))
-    path = make.write(kind, messages)
-    with open_arrays(path) as file:
+    with open_arrays(make.write(kind, messages)) as file:
         position, velocity = file.require("js/position"), file.require("js/velocity")
         stamped, rest = file.require("js/times"), file.require("other/data")
         for start in (0, 1800, 1, 2199, 1100, 1023, 1024, 1025, 1390):

@@ -45,8 +45,7 @@ def test_columns_of_one_prefix_are_one_array_with_times(trajcli, folder, stamp, 
 def test_any_of_the_usual_delimiters_divides_columns(trajcli, folder, delimiter, ending):
     times, positions = recording()
     heading = "# " + delimiter.join(["t", "q0", "q1", "q2"])
-    rows = np.column_stack([times, positions])
-    write(f"log.{ending}", heading, rows, delimiter=delimiter)
+    write(f"log.{ending}", heading, np.column_stack([times, positions]), delimiter=delimiter)
     assert arrays(trajcli, f"log.{ending}") == {"t": [40], "q": [40, 3]}
 
 
@@ -130,8 +129,7 @@ def test_units_of_times_follow_from_heading_or_size(trajcli, folder, kind, headi
 def test_columns_that_nobody_needs_may_have_blank_cells(trajcli, folder):
     Path("log.csv").write_text("t,q0,q1,note\n0,1,2,\n1,2,3,late\n2,3,5,\n")
     trajcli("differentiate log.csv:q --method backward -o out.h5", code=0)
-    shown = trajcli("inspect log.csv").out
-    assert "note 3 text" in " ".join(shown.split())
+    assert "note 3 text" in " ".join(trajcli("inspect log.csv").out.split())
 
 
 @pytest.mark.parametrize("heading", ["t,a,b,trajectory0,trajectory1", "t,a,trajectory0,trajectory"])

@@ -62,8 +62,7 @@ def test_variables_and_structures_of_matlab_5(trajcli, folder):
     robot = {"position": POSITIONS, "times": TIMES[:, None], "joint_names": names}
     scipy.savemat("in.mat", {**robot, "log": robot, "note": "text"})
     for source in ("in.mat:position", "in.mat:log/position"):
-        line = f"differentiate {source} --method central -o out.h5 --overwrite"
-        check(trajcli(line))
+        check(trajcli(f"differentiate {source} --method central -o out.h5 --overwrite"))
     document = trajcli("inspect in.mat --json").document
     assert {one["name"]: one["shape"] for one in document["datasets"]}["log/position"] == [20, 3]
 

@@ -63,8 +63,7 @@ def test_what_cannot_be_the_times_of_the_rows_is_not_taken(trajcli, positions, v
 @pytest.mark.parametrize("name", ["position", "qpos"])
 def test_positions_are_taken_by_differentiate_alone(trajcli, positions, name):
     write(**{name: positions})
-    result = trajcli("differentiate in.h5 --rate 50 -o out.h5", code=0)
-    assert f"in.h5:/{name}" in result.out
+    assert f"in.h5:/{name}" in trajcli("differentiate in.h5 --rate 50 -o out.h5", code=0).out
     line = "--rate 50 --start zero --overwrite -o out.h5"
     trajcli.refuses(f"integrate in.h5 {line}", "no actions, only positions")
     trajcli(f"integrate in.h5:{name} {line}", code=0)

@@ -37,15 +37,13 @@ def write(name: str, group: str = "", **arrays: np.ndarray) -> None:
         Path(name).write_text("\n".join(map(json.dumps, rows)))
     elif name.endswith("mat"):
         table = {k: x[:, None] if x.ndim == 1 else x for k, x in arrays.items()}
-        scipy = pytest.importorskip("scipy.io")
-        scipy.savemat(name, {group.strip("/"): table} if group else table)
+        pytest.importorskip("scipy.io").savemat(name, {group.strip("/"): table} if group else table)
     elif name.endswith("pt"):
         torch = pytest.importorskip("torch")
         table = {key: torch.tensor(array) for key, array in arrays.items()}
         torch.save({group.strip("/"): table} if group else table, name)
     elif name.endswith("zarr"):
-        zarr = pytest.importorskip("zarr")
-        root = zarr.open_group(name, mode="w")
+        root = pytest.importorskip("zarr").open_group(name, mode="w")
         for key, array in named.items():
             root.create_array(key, data=array)
     else:
@@ -192,8 +190,7 @@ def test_fields_of_messages_are_joined_with_the_names_of_joints(trajcli, folder)
     np.testing.assert_array_equal(motion()["position"], expected)
     assert motion()["dof"].astype(str).tolist() == ["b", "velocity.a"]
     trajcli(f"differentiate {path}:/joint_states/position,velocity {CENTRAL}", code=0)
-    names = ["a", "b", "velocity.a", "velocity.b"]
-    assert motion()["dof"].astype(str).tolist() == names
+    assert motion()["dof"].astype(str).tolist() == ["a", "b", "velocity.a", "velocity.b"]
 
 
 def test_features_of_a_lerobot_data_set_are_joined(trajcli, folder):

@@ -85,16 +85,14 @@ def test_frame_k_has_row_k_of_its_episode(trajcli, folder, version, compute, mor
         want, got = np.concatenate(rows)[:, dofs], column("out", f"trajcli.{name}")
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got.reshape(want.shape), want)
-        about = features()[f"trajcli.{name}"]
-        assert about == {
+        assert features()[f"trajcli.{name}"] == {
             "dtype": str(want.dtype),
             "shape": [want.shape[1]],
             "names": None if "state" in compute else list("abcdefg")[dofs],
         }
     for path in source.glob("data/*/*.parquet"):
         old, copy = parquet.read_table(path), Path("out", path.relative_to(source))
-        new = parquet.read_table(copy)
-        assert new.select(old.column_names).equals(old)
+        assert parquet.read_table(copy).select(old.column_names).equals(old)
         groups = parquet.read_metadata(path).num_row_groups
         assert parquet.read_metadata(copy).num_row_groups == groups
     assert not list(Path().glob(".*"))

@@ -56,8 +56,7 @@ def test_dates_are_the_times_of_rows(trajcli, folder, unit, name):
     parquet.write_table(arrow.table(columns), "log.parquet")
     trajcli("differentiate log.parquet:q --method central -o out.h5", code=0)
     with h5py.File("out.h5") as file:
-        expected = (since - since[0]) * 1e-9
-        np.testing.assert_allclose(file["time"][:], expected, rtol=0, atol=3e-7)
+        np.testing.assert_allclose(file["time"][:], (since - since[0]) * 1e-9, rtol=0, atol=3e-7)
 
 
 @pytest.mark.parametrize("size", [1000, 7])

@@ -41,8 +41,7 @@ def table(
 
 
 def pandas_default() -> None:
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(POSITIONS, columns=JOINTS)
+    frame = pytest.importorskip("pandas").DataFrame(POSITIONS, columns=JOINTS)
     frame.insert(0, "time", TIMES)
     frame.to_csv("log.csv")
 
@@ -85,13 +84,11 @@ def euroc_imu() -> None:
 
 
 def tum() -> None:
-    heading = "# timestamp tx ty tz qx qy qz qw"
-    table(heading, TIMES + 1.3e9, POSITIONS, TURNS, by=" ")
+    table("# timestamp tx ty tz qx qy qz qw", TIMES + 1.3e9, POSITIONS, TURNS, by=" ")
 
 
 def universal_robots() -> None:
-    families = ["target_q", "actual_q", "actual_qd"]
-    names = [f"{family}_{k}" for family in families for k in range(3)]
+    names = [f"{family}_{k}" for family in ["target_q", "actual_q", "actual_qd"] for k in range(3)]
     table(["timestamp", *names], TIMES + 99.5, POSITIONS + 1, POSITIONS, VELOCITIES, by=" ")
 
 

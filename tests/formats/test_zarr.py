@@ -71,8 +71,7 @@ def test_a_chunk_that_unpacks_to_more_than_the_memory_is_refused(trajcli, folder
 
 @pytest.mark.parametrize("name", ["actions/c/0/0/0", "actions/zarr.json", "zarr.json"])
 def test_a_pipe_in_a_store_is_not_waited_for(folder, name):
-    root = zarr.open_group("pipe.zarr", mode="w")
-    root.create_array("actions", data=np.ones((4, 10, 3)))
+    zarr.open_group("pipe.zarr", mode="w").create_array("actions", data=np.ones((4, 10, 3)))
     Path("pipe.zarr", name).unlink()
     os.mkfifo(Path("pipe.zarr", name))
     line = [sys.executable, "-m", "trajcli", "inspect", "pipe.zarr"]

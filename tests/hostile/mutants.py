@@ -373,8 +373,7 @@ def describe(end: Ended) -> str:
 def run(several: Sequence[Mutant], folder: Path) -> list[Ended]:
     """Runs mutants, twenty in a process; where one of these is faulty, each again in its own."""
     ended, again = list[Ended](), list[list[Mutant]]()
-    first = [several[k : k + TOGETHER] for k in range(0, len(several), TOGETHER)]
-    for batches in (first, again):
+    for batches in ([several[k : k + TOGETHER] for k in range(0, len(several), TOGETHER)], again):
         for end in run_all(batches, work, folder):
             codes = [int(code) for code in (end.folder / "codes").read_text().split()]
             shutil.rmtree(end.folder)

@@ -228,8 +228,7 @@ def test_faults_far_on_are_named_by_their_place(folder, name, place, value, says
 
 
 def test_results_that_overflow_are_counted(folder):
-    actions = np.full((1, H, D), 2e37, "f4")
-    np.save("large.npy", actions)
+    np.save("large.npy", np.full((1, H, D), 2e37, "f4"))
     request = replace(request_of("velocity euler", "one step"), sources=["large.npy"], dt="1",
                       start="zero", write=("position",))  # fmt: skip
     report = blockwise(request)

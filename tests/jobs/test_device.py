@@ -93,8 +93,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_a_device_writes_the_same_values(request_, want, options):
     request = replace(request_, **options)
     expected = want(request)
-    report = run(request)
-    assert report["block"]["trajectories"] < BATCH
+    assert run(request)["block"]["trajectories"] < BATCH
     assert request.out.read_bytes() == expected
 
 

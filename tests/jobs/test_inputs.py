@@ -73,8 +73,7 @@ def what_lies_beside_a_file_of_maniskill() -> tuple[Request, str]:
 
 
 def a_chunk_of_a_zarr_store(chunk: int = 8) -> tuple[Request, str]:
-    zarr = pytest.importorskip("zarr")
-    group = zarr.open_group("in.zarr", mode="w")
+    group = pytest.importorskip("zarr").open_group("in.zarr", mode="w")
     stored = group.create_array("actions", shape=(8, 6, 2), chunks=(chunk, 6, 2), dtype="f4",
                                 compressors=None)  # fmt: skip
     stored[:] = ACTIONS
@@ -193,14 +192,12 @@ def test_a_copy_of_an_input_is_the_same_input() -> None:
 def test_a_part_lists_the_files_that_it_opened() -> None:
     for k in range(4):
         np.save(f"in_{k}.npy", ACTIONS)
-    asked = request("in_*.npy", dt="0.02", start="zero")
-    run_shards(asked, 2, [1])
+    run_shards(request("in_*.npy", dt="0.02", start="zero"), 2, [1])
     with h5py.File(QUANTITIES / "00001-of-00002.h5") as file:
         listed = [json.loads(text) for text in file["inputs"].asstr()[:]]
     status = os.stat("in_2.npy")
     assert [name for name, _ in listed] == ["in_2.npy", "in_3.npy"]
-    state = f"{status.st_size} bytes, modified at {status.st_mtime_ns} ns, "
-    assert listed[0][1].startswith(state)
+    assert listed[0][1].startswith(f"{status.st_size} bytes, modified at {status.st_mtime_ns} ns, ")
 
 
 def test_a_request_does_not_state_that_links_are_trusted(folder):

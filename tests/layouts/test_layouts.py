@@ -40,8 +40,7 @@ def same(group, expected, dtype):
     assert set(QUANTITIES) <= set(group)
     for name, values in expected.items():
         assert group[name].dtype == dtype
-        scale = np.abs(values).max()
-        limit = scale * (1e-6 if dtype == "f4" else 1e-11)
+        limit = np.abs(values).max() * (1e-6 if dtype == "f4" else 1e-11)
         np.testing.assert_allclose(group[name][:], values, rtol=0, atol=limit)
 
 
@@ -198,8 +197,7 @@ def test_recorded_positions_are_read_by_name_in_every_trajectory(trajcli, folder
         for i, demo in enumerate(GIVEN):
             written = file[group.format(i)]
             positions = demo["position"][shift.get(family, slice(None, -1))]
-            kind = written["position"].dtype
-            positions = positions.astype(kind)
+            positions = positions.astype(written["position"].dtype)
             assert written["position"].shape == positions.shape
             np.testing.assert_array_equal(written["position"][:], positions)
             expected = differenced(positions, 0.05)["velocity"]
@@ -248,8 +246,7 @@ def test_an_odd_rate_in_a_file_is_no_rate(trajcli, folder):
                  "1" + "0" * 400, "1" + "0" * 6000):  # fmt: skip
         writers.robomimic(Path("in.h5"), GIVEN)
         with h5py.File("in.h5", "r+") as file:
-            text = f'{{"env_kwargs": {{"control_freq": {rate}}}}}'
-            file["data"].attrs["env_args"] = text
+            file["data"].attrs["env_args"] = f'{{"env_kwargs": {{"control_freq": {rate}}}}}'
         trajcli.refuses("integrate in.h5 --start zero -o out.h5", "no time step")
     with h5py.File("in.h5", "r+") as file:
         file["data"].attrs["env_args"] = "[" * 100_000
@@ -273,10 +270,8 @@ def test_normalised_commands_are_warned_of_with_the_positions_to_use(trajcli, fo
     if family == "robosuite":
         assert "no recorded positions" in result.err
     else:
-        words = result.err.partition("recorded positions are ")[2].split()
-        named = words[0].strip(",")
-        better = f"differentiate {named} --method central --dt 0.05 -o better.h5"
-        trajcli(better, code=0)
+        named = result.err.partition("recorded positions are ")[2].split()[0].strip(",")
+        trajcli(f"differentiate {named} --method central --dt 0.05 -o better.h5", code=0)
     assert WARNING in trajcli(f"{line} --mode clique").err
 
 

@@ -53,8 +53,7 @@ def test_a_padded_recording_has_stamps_up_to_its_length(trajcli, folder, times):
         for b, length in enumerate(lengths):
             own = stamps[b, :length] if times == "own" else stamps[:length]
             alone = differentiate(values[b, :length], times=own, method="central")
-            found = file[f"in/trajectory_{b}/jerk"][:]
-            np.testing.assert_array_equal(found, alone.jerk[0])
+            np.testing.assert_array_equal(file[f"in/trajectory_{b}/jerk"][:], alone.jerk[0])
 
 
 def test_start_states_given_for_all_go_to_their_own_trajectory(trajcli, folder):

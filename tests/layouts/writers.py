@@ -147,9 +147,8 @@ def aloha(path: Path, demo: dict[str, np.ndarray]) -> None:
     with h5py.File(path, "w", rdcc_nbytes=1024**2 * 2) as root:
         root.attrs["sim"] = True
         obs = root.create_group("observations")
-        shape = (count, 48, 64, 3)
         obs.create_group("images").create_dataset(
-            "top", shape, dtype="uint8", chunks=(1, 48, 64, 3)
+            "top", (count, 48, 64, 3), dtype="uint8", chunks=(1, 48, 64, 3)
         )
         obs.create_dataset("qpos", data=demo["position"][:count])
         obs.create_dataset("qvel", data=demo["velocity"][:count])

@@ -28,8 +28,7 @@ def write(folder: Path, text: str, name: str = "limits.toml") -> Path:
 
 
 def test_limits_of_the_sample_come_in_the_order_of_the_joints(samples):
-    names = [f"panda_joint{n}" for n in (4, 2)]
-    bounds = read_limits(samples / "limits.toml").bounds(names)
+    bounds = read_limits(samples / "limits.toml").bounds([f"panda_joint{n}" for n in (4, 2)])
     assert bounds["position"].lower.tolist() == [-3.0718, -1.7628]
     assert bounds["position"].upper.tolist() == [-0.0698, 1.7628]
     assert bounds["velocity"].lower.tolist() == [-2.175, -2.175]

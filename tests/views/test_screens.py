@@ -55,8 +55,7 @@ def differences() -> tuple[list[Difference], list[tuple[str, float, str]]]:
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_diff_shows(width, encoding):
-    on = console(width, encoding)
-    lines = shown(on, *report(("a.h5", "b.h5"), *differences(), False))
+    lines = shown(console(width, encoding), *report(("a.h5", "b.h5"), *differences(), False))
     assert all(len(line) <= width for line in lines)
     text = "\n".join(lines)
     if encoding == "ascii":
@@ -115,8 +114,7 @@ def test_hundreds_of_trajectories_alike_are_a_line_unless_all_are_wanted():
 def curves(y: Any, x: Any = None) -> Chart:
     values = np.asarray(y, dtype=np.float64)
     values = values[:, None] if values.ndim == 1 else values
-    time = np.arange(float(len(values))) if x is None else x
-    return Chart("x", time, " s", values)
+    return Chart("x", np.arange(float(len(values))) if x is None else x, " s", values)
 
 
 def dots(y: Any, x: Any = None, across: int = 80) -> np.ndarray:
@@ -142,8 +140,7 @@ def test_a_rising_line_rises_without_gaps(across):
     x = np.linspace(0.0, 1.0, 7)
     drawn = dots(x, x, across)
     assert drawn.any(0).all()
-    lowest = len(drawn) - 1 - drawn[::-1].argmax(0)
-    assert (np.diff(lowest) <= 0).all()
+    assert (np.diff(len(drawn) - 1 - drawn[::-1].argmax(0)) <= 0).all()
     assert drawn[-1, 0]
     assert drawn[0, -1]
 
