@@ -81,8 +81,7 @@ def central(
     used = [*actions[:-1], actions[-1] if goal is None else goal]
     p, v, a, j = state
     tau, last = steps[0], steps[-1]
-    past = p - tau * v + tau**2 * a / 2 - tau**3 * j / 6
-    points = [past, p, *used, used[-1], used[-1]]
+    points = [p - tau * v + tau**2 * a / 2 - tau**3 * j / 6, p, *used, used[-1], used[-1]]
     times = [-tau, *accumulate(steps, initial=mpq(0))]
     times += [times[-1] + last, times[-1] + 2 * last]
     for t in range(1, len(used) + 1):
@@ -308,8 +307,7 @@ def integrate(
 
 def differentiate(positions: Any, method: str, **steps: Any) -> dict[str, np.ndarray]:
     """What trajcli.differentiate should find."""
-    mode = "clique" if method == "backward" else method
-    return integrate(positions, "first", mode=mode, **steps)
+    return integrate(positions, "first", mode="clique" if method == "backward" else method, **steps)
 
 
 def number(value: Any) -> mpq:

@@ -146,8 +146,7 @@ def test_a_mirrored_path_within_mirrored_limits_takes_as_long() -> None:
 
 
 def test_infinite_limits_are_none() -> None:
-    infinite = {**LIMITS, "jerk": np.array([100.0, np.inf, np.inf])}
-    faster = trajcli.retime(WAYPOINTS, infinite)
+    faster = trajcli.retime(WAYPOINTS, {**LIMITS, "jerk": np.array([100.0, np.inf, np.inf])})
     assert (faster.duration < trajcli.retime(WAYPOINTS, LIMITS).duration).all()
     assert not faster.shares["jerk"][:, 1:].any()
     without = {n: LIMITS[n] for n in NAMES[:2]}
@@ -189,8 +188,7 @@ def test_tensors_have_the_values_of_arrays() -> None:
     assert made.position.dtype == torch.float64
     assert made.start.jerk.shape == (4, 3)
     assert made.numpy() == known
-    half = trajcli.retime(torch.tensor(WAYPOINTS).float(), limits)
-    assert half.position.dtype == torch.float64
+    assert trajcli.retime(torch.tensor(WAYPOINTS).float(), limits).position.dtype == torch.float64
 
 
 def test_rows_with_gradients_are_for_the_uniform_pace() -> None:
@@ -364,15 +362,13 @@ def distance(points: np.ndarray, line: np.ndarray) -> np.ndarray:
 def test_corners_are_cut_within_a_radius(radius: float) -> None:
     for rows in (polyline(20, 30, 10), polyline(1, 1, 1), WAYPOINTS[0], min_jerk()):
         made = trajcli.retime(rows, LIMITS, corners=radius)
-        away = distance(made.position[0], rows).max()
-        assert away <= radius * (1 + 1e-9)
+        assert distance(made.position[0], rows).max() <= radius * (1 + 1e-9)
         np.testing.assert_allclose(made.position[0, [0, -1]], rows[[0, -1]], atol=1e-12)
         assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
     # at the corner weights are 1, 26, 66, 26, 1, and points 0.9 of the radius before and behind
     square = trajcli.retime(polyline(1, 1), LIMITS, corners=radius).position[0]
     reach = min(0.9 * radius, 0.4) * (26 / 2 + 1) / 120 * np.sqrt(2)
-    nearest = np.linalg.norm(square - [1, 0, 0], axis=1).min()
-    assert nearest == pytest.approx(reach, rel=2e-2)
+    assert np.linalg.norm(square - [1, 0, 0], axis=1).min() == pytest.approx(reach, rel=2e-2)
     stop = trajcli.retime(polyline(1, 1, 1), LIMITS, corners="stop").duration[0]
     assert trajcli.retime(polyline(20, 30, 10), LIMITS, corners=radius).duration[0] < 0.99 * stop
 
@@ -398,8 +394,7 @@ def test_rows_and_rates_are_those_asked_for() -> None:
     np.testing.assert_allclose(made.step * 149, made.duration, rtol=1e-12)
     assert trajcli.retime(WAYPOINTS, LIMITS, rate=250.0).step.tolist() == [1 / 250] * 4
     # the rate of the source, where that is higher
-    quick = trajcli.retime(plan(min_jerk(401), 0.2), LIMITS, "fastest")
-    assert quick.step.tolist() == [1 / 2000]
+    assert trajcli.retime(plan(min_jerk(401), 0.2), LIMITS, "fastest").step.tolist() == [1 / 2000]
     assert trajcli.retime(WAYPOINTS, LIMITS, rows=6).shape[1] == 6
 
 
@@ -407,8 +402,7 @@ def test_a_rate_at_which_rounding_exceeds_limits_is_refused() -> None:
     far = WAYPOINTS[0] + 1e4
     with pytest.raises(InputError, match="rounding") as error:
         trajcli.retime(far, LIMITS, rate=20_000.0)
-    rate = float(error.value.faults[0].hint.removeprefix("rate="))
-    made = trajcli.retime(far, LIMITS, rate=rate)
+    made = trajcli.retime(far, LIMITS, rate=float(error.value.faults[0].hint.removeprefix("rate=")))
     assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
 
 

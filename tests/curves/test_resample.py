@@ -66,8 +66,7 @@ def test_given_rows_come_back_bit_for_bit(method):
     fine = resample(plan, method, rate=10, **options_of(method))
     rows = np.rint(times * 10).astype(int)
     np.testing.assert_array_equal(fine.position[:, rows], plan.position)
-    given = {"cubic": 2, "quintic": 3}.get(method, 1)
-    for name in ("velocity", "acceleration")[: given - 1]:
+    for name in ("velocity", "acceleration")[: {"cubic": 2, "quintic": 3}.get(method, 1) - 1]:
         np.testing.assert_array_equal(getattr(fine, name)[:, rows], getattr(plan, name))
     if method in METHODS[:4]:
         fine = resample(ROWS, method, rate=350.0, dt=0.02, **options_of(method))
@@ -275,8 +274,7 @@ def test_what_cannot_be_is_refused_and_says_why(options, word):
 
 
 def test_held_actions_act_from_their_time_to_the_next():
-    actions = np.arange(4.0)[:, None]
-    held = resample(actions, "hold", rate=10.0, times=[5.0, 5.1, 5.4, 5.55, 5.8])
+    held = resample(np.arange(4.0)[:, None], "hold", rate=10.0, times=[5.0, 5.1, 5.4, 5.55, 5.8])
     np.testing.assert_array_equal(held.position[0, :, 0], [0, 1, 1, 1, 2, 2, 3, 3])
     np.testing.assert_allclose(held.time, np.arange(8) / 10)
 
@@ -318,14 +316,11 @@ def rest_to_rest(duration: float = 1.0937, step: float = 0.05) -> Trajectory:
 def test_by_default_a_plan_without_mode_is_a_hermite_curve():
     plan, at = rest_to_rest(), np.linspace(0, 1.0937, 300)
     p, v, a, _ = (x[0] for x in plan)
-    exact = np.polynomial.Polynomial([0, 0, 0, 10, -15, 6])(at / 1.0937)[:, None] * [1, 2]
-    quintic = BPoly.from_derivatives(plan.time, np.stack([p, v, a], 1))(at)
-    lines = np.stack([np.interp(at, plan.time, x) for x in p.T], 1)
     for left_out, peer in (
-        ({}, exact),
-        ({"jerk": None}, quintic),
+        ({}, np.polynomial.Polynomial([0, 0, 0, 10, -15, 6])(at / 1.0937)[:, None] * [1, 2]),
+        ({"jerk": None}, BPoly.from_derivatives(plan.time, np.stack([p, v, a], 1))(at)),
         ({"acceleration": None}, CubicHermiteSpline(plan.time, p, v)(at)),
-        ({"velocity": None}, lines),
+        ({"velocity": None}, np.stack([np.interp(at, plan.time, x) for x in p.T], 1)),
     ):
         given = replace(plan, **left_out)
         tensors = [None if x is None else torch.from_numpy(x) for x in (*given, given.time)]
@@ -369,8 +364,7 @@ def test_by_default_rows_of_a_mode_have_its_curve(made, stated):
 
 
 def test_a_quintic_through_the_sums_of_euler_would_multiply_its_acceleration():
-    actions = np.sign(np.sin(np.arange(1, 60) / 4.0))[:, None]
-    plan = integrate(actions, "zero", 0.02)
+    plan = integrate(np.sign(np.sin(np.arange(1, 60) / 4.0))[:, None], "zero", 0.02)
     assert abs(resample(plan, "quintic", rate=5000.0).acceleration).max() > 3.9
     for given in (plan, replace(plan, mode="", options={})):
         fine = resample(given, rate=5000.0)

@@ -87,8 +87,7 @@ def test_a_b_spline_is_scipys_at_any_time(degree: int, steps: int) -> None:
     sampled = trajcli.sample(trajectory, times)
     for b in range(2):
         points = np.concatenate([np.zeros((degree + 1, 3)), actions[b], [actions[b, -1]] * degree])
-        knots = spacing * (np.arange(len(points) + degree + 1) - degree)
-        curve = BSpline(knots, points, degree)
+        curve = BSpline(spacing * (np.arange(len(points) + degree + 1) - degree), points, degree)
         for m, values in enumerate(sampled):
             wanted = curve.derivative(m)(times) if m else curve(times)
             atol = 1e-11 * max(1.0, abs(wanted).max())

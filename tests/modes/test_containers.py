@@ -90,8 +90,7 @@ def test_several_lists_are_independent_of_each_other() -> None:
 
 def test_the_mode_stays_with_rows_that_its_curve_joins() -> None:
     whole, at = made(), np.array([0.11, 0.137])
-    part = whole[:, 4:9]
-    same, want = (trajcli.sample(x, at).position for x in (part, whole))
+    same, want = (trajcli.sample(x, at).position for x in (whole[:, 4:9], whole))
     np.testing.assert_array_equal(same, want)
     assert (whole[1:, 2:].mode, whole[[3, 1], 5].mode) == ("jerk", "jerk")
     for rows in (np.s_[::2], [1, 3], [3, 2]):
@@ -206,8 +205,7 @@ def test_plans_from_states_are_one_plan(convert: Any, mode: str, options: Any) -
 def test_parts_of_a_trajectory_are_the_whole_again(convert: Any, dt: Any) -> None:
     whole = made(convert, dt)
     assert trajcli.concatenate([whole[:2], whole[2], whole[3:]]) == whole
-    parts = [whole[:, :5], whole[:, 5:6], whole[:, 6:]]
-    in_time = trajcli.concatenate(parts, along="time")
+    in_time = trajcli.concatenate([whole[:, :5], whole[:, 5:6], whole[:, 6:]], along="time")
     assert replace(in_time, mode="jerk", options=whole.options) == whole
 
 
@@ -418,8 +416,7 @@ def test_plans_that_go_on_are_compiled_as_one_graph() -> None:
         return [first[:, :4], pytree.tree_map(torch.clone, second), second.state(-1)]
 
     x, start = torch.from_numpy(ACTIONS), State(torch.ones(2, dtype=torch.float64))
-    compiled = torch.compile(planned, fullgraph=True, backend="eager")
-    assert compiled(x, start) == planned(x, start)
+    assert torch.compile(planned, fullgraph=True, backend="eager")(x, start) == planned(x, start)
 
 
 class Twice(torch.nn.Module):
@@ -497,8 +494,7 @@ print(torch.export.load("plan.pt2").module()(torch.ones(4, 7, 3)).shape)
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True
     )
-    want = f"{rows['rows']}\ntorch.Size([4, 8, 3])\n"
-    assert process.stdout == want, process.stderr
+    assert process.stdout == f"{rows['rows']}\ntorch.Size([4, 8, 3])\n", process.stderr
 
 
 def test_a_torch_without_vmap_of_operators_is_used_without_them() -> None:
@@ -560,8 +556,7 @@ def test_a_path_without_a_name_is_refused() -> None:
 
 
 def test_words_of_a_retimed_trajectory_stay_words() -> None:
-    plan = trajcli.integrate(ACTIONS, "zero", 0.1, scheme="zoh")
-    paced = trajcli.retime(plan, {"velocity": 0.5})
+    paced = trajcli.retime(trajcli.integrate(ACTIONS, "zero", 0.1, scheme="zoh"), {"velocity": 0.5})
     moved = paced.to("cpu")
     assert moved.limited_by == paced.limited_by == paced.clone().limited_by
     assert isinstance(moved.factor, torch.Tensor)

@@ -172,8 +172,7 @@ def test_an_option_that_does_not_fit_is_named(call: dict[str, Any], what: str, f
     [("first", "clique", {}), (None, "savgol", {}), (None, "central", {"ends": "recording"})],
 )
 def test_recordings_are_for_differentiate(start: Any, mode: str, more: dict[str, str]) -> None:
-    report = fault(UsageError, start=start, mode=mode, **more)
-    assert "trajcli.differentiate" in report.hint
+    assert "trajcli.differentiate" in fault(UsageError, start=start, mode=mode, **more).hint
 
 
 @pytest.mark.parametrize("role", ["start", "goal"])
@@ -210,8 +209,7 @@ def test_time_stamps_must_be_finite(bad: float) -> None:
 
 
 def test_the_first_places_are_named_and_the_others_counted() -> None:
-    stamps = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 2.0, 2.0])
-    report = fault(InputError, dt=None, times=stamps)
+    report = fault(InputError, dt=None, times=np.array([0.0, 0.0, 1.0, 1.0, 1.0, 2.0, 2.0]))
     for words in ("4 such", "row 1 ", "row 3 ", "row 4 ", "1 more"):
         assert words in report.found
     actions = ACTIONS.copy()

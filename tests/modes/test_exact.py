@@ -37,8 +37,7 @@ def random_case(dtype: str, seed: int = 0, shape: tuple[int, int, int] = (B, H, 
 
 def steps_of(form: str, rows: int = H, batch: int = B) -> dict[str, Any]:
     """The same kind of steps in each of the forms a caller may give them."""
-    rng = np.random.default_rng(5)
-    uneven = rng.uniform(0.02, 0.09, size=(batch, rows))
+    uneven = np.random.default_rng(5).uniform(0.02, 0.09, size=(batch, rows))
     stamps = np.concatenate([np.zeros((batch, 1)), np.cumsum(uneven, 1)], 1) + 1.7e3
     return {
         "number": {"dt": 0.05},
@@ -165,16 +164,14 @@ def test_three_sums_over_a_hundred_thousand_biased_steps_keep_the_promise() -> N
     bound = 1.2e-16 * length
     for order, (part, count) in enumerate(sums.items(), 1):
         wanted = exact.number(jerk) * step**order * count[-1]
-        value = exact.number(getattr(result, part)[0, -1, 0])
-        assert abs(value - wanted) <= bound * wanted, part
+        assert abs(exact.number(getattr(result, part)[0, -1, 0]) - wanted) <= bound * wanted, part
 
 
 @pytest.mark.parametrize("form", ["dt", "times"])
 def test_time_after_ten_thousand_uneven_steps_keeps_twelve_digits(form: str) -> None:
     sample = np.random.default_rng(13).uniform(0.02, 0.09, size=10_000)
     sample = np.cumsum(sample) if form == "times" else sample
-    recording = np.zeros((1, 10_000, 1))
-    result = trajcli.differentiate(recording, method="backward", **{form: sample})
+    result = trajcli.differentiate(np.zeros((1, 10_000, 1)), method="backward", **{form: sample})
     steps = np.diff(sample) if form == "times" else sample[1:]
     expected = list(accumulate((exact.number(dt) for dt in steps), initial=mpq(0)))
     for value, target in zip(result.time, expected, strict=True):

@@ -98,16 +98,14 @@ def test_goal_index_picks_the_goal_of_each_trajectory(mode: str) -> None:
     goals = RNG.normal(size=(2, D))
     options = {"mode": mode, "ends": "goal"}
     indexed = trajcli.integrate(ACTIONS, START, 0.1, goal=goals, goal_index=index, **options)
-    repeated = trajcli.integrate(ACTIONS, START, 0.1, goal=goals[index], **options)
-    assert_same(indexed, repeated)
+    assert_same(indexed, trajcli.integrate(ACTIONS, START, 0.1, goal=goals[index], **options))
     np.testing.assert_allclose(indexed.position[:, -1], goals[index], rtol=1e-14)
 
 
 @EVERY_MODE
 def test_dt_for_all_is_the_same_as_one_for_each(mode: str) -> None:
     expected = trajcli.integrate(ACTIONS, START, 0.1, mode)
-    forms = [0.1, np.float64(0.1), np.array(0.1), np.array([0.1]), np.array([[0.1]])]
-    for dt in forms:
+    for dt in [0.1, np.float64(0.1), np.array(0.1), np.array([0.1]), np.array([[0.1]])]:
         assert_same(trajcli.integrate(ACTIONS, START, dt, mode), expected)
     repeated = trajcli.integrate(ACTIONS, START, np.full((B, 1), 0.1), mode)
     for part in QUANTITIES:
@@ -159,8 +157,7 @@ def test_dtype_says_what_comes_out_whatever_went_in(mode: str, source: str, dtyp
 
 @EVERY_MODE
 def test_start_states_keep_their_digits_beside_actions_of_float32(mode: str) -> None:
-    actions = ACTIONS.astype(np.float32)
-    result = trajcli.integrate(actions, START, 0.1, mode, dtype="float64")
+    result = trajcli.integrate(ACTIONS.astype(np.float32), START, 0.1, mode, dtype="float64")
     for part in QUANTITIES:
         assert (getattr(result, part)[:, 0] == getattr(START, part)).all()
 

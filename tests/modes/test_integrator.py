@@ -171,9 +171,8 @@ def test_wrong_options_are_refused_before_the_first_call(
 
 
 def test_it_shows_what_it_was_told() -> None:
-    integrator = trajcli.prepare(SHAPE, "central", dt=0.1, ends="goal", goal=GOAL)
     assert (
-        repr(integrator)
+        repr(trajcli.prepare(SHAPE, "central", dt=0.1, ends="goal", goal=GOAL))
         == "Integrator([3, 12, 2], mode='central', dt=0.1, ends='goal', goal=[3, 2])"
     )
 

@@ -117,8 +117,7 @@ def test_states_that_lie_in_out_are_read_before_it_is_written(convert: Any) -> N
 
 def test_writing_to_what_a_backward_pass_keeps_is_an_error() -> None:
     plan = trajcli.integrate(torch.from_numpy(ACTIONS), "zero", 0.1)
-    weights = torch.ones(3, 9, 2, dtype=torch.float64, requires_grad=True)
-    cost = (weights * plan.position).sum()
+    cost = (torch.ones(3, 9, 2, dtype=torch.float64, requires_grad=True) * plan.position).sum()
     trajcli.integrate(torch.from_numpy(2 * ACTIONS), "zero", 0.1, out=plan)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         cost.backward()

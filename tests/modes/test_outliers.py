@@ -52,8 +52,7 @@ def test_outliers_do_as_little_as_if_they_were_missing(name):
     options = dict(KINDS[name])
     order, noise, curve = options.pop("order", 3), [], []
     for number in range(CASES):
-        random = np.random.default_rng([SEED, number])
-        true, rows, times, at = recording(random, **options)
+        true, rows, times, at = recording(np.random.default_rng([SEED, number]), **options)
         clean = rows.copy()
         clean[at] = np.nan
         found, best = (

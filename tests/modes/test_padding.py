@@ -232,8 +232,7 @@ def test_what_is_saved_is_read_back_with_its_lengths(tmp_path: Path, name: str, 
 
 
 def test_trajectories_that_end_together_are_saved_as_one_array(tmp_path: Path) -> None:
-    actions = torch.zeros(2, 8, 1)
-    trajcli.integrate(actions, "zero", 0.1).save(tmp_path / "out.h5", lengths=[6, 6])
+    trajcli.integrate(torch.zeros(2, 8, 1), "zero", 0.1).save(tmp_path / "out.h5", lengths=[6, 6])
     read = trajcli.load(tmp_path / "out.h5")
     assert read.position.shape == (2, 6, 1)
     assert read.lengths is None

@@ -207,8 +207,7 @@ def drawn_call(draw: random.Random) -> tuple[Any, list[Any]]:
     form = draw.choice(["float", "int", "numpy", "()", "(h,)", "(b, 1)", "(b, h)", "times"])
     options: dict[str, Any] = {"mode": draw.choice(["acceleration", "jerk", "central"])}
     if form == "times":
-        stamps = array(batch, horizon + 1, low=0.1, high=0.3)
-        options["times"] = stamps.cumsum(1)
+        options["times"] = array(batch, horizon + 1, low=0.1, high=0.3).cumsum(1)
     elif form.startswith("("):
         sizes = {"()": (), "(h,)": (horizon,), "(b, 1)": (batch, 1), "(b, h)": (batch, horizon)}
         options["dt"] = array(*sizes[form], low=0.1, high=0.3)

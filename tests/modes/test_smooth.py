@@ -247,8 +247,7 @@ def test_a_dof_has_the_same_bits_next_to_any_other(order: int, size: float) -> N
     for dofs in (1, 2):
         inner = np.s_[..., :dofs]
         out = np.empty((4, 1, 12, dofs))
-        stiffness = np.array([[1e9, 1e-9]])[inner]
-        made = Smoother(12, order, np.ones(1), stiffness, weights[inner])
+        made = Smoother(12, order, np.ones(1), np.array([[1e9, 1e-9]])[inner], weights[inner])
         native.forward(made, Operands(values[inner], dt), [*out])
         found.append(out[..., 0].tobytes())
     assert found[0] == found[1]
@@ -454,8 +453,7 @@ def test_between_rows_the_curve_is_the_spline_itself(order: int, library: str) -
     same = (0.05 / 0.1) ** (1.0 / (2 * order))  # λ, which is by the median step
     rows = z if library == "numpy" else torch.as_tensor(z)
     coarse = trajcli.differentiate(rows, dt=0.1, **options | {"bandlimit": 1.5 * same})
-    sampled = trajcli.sample(coarse, np.arange(59) * 0.05)
-    for values, expected in zip(sampled, whole, strict=True):
+    for values, expected in zip(trajcli.sample(coarse, np.arange(59) * 0.05), whole, strict=True):
         assert abs(np.asarray(values) - expected).max() < 1e-8 * abs(expected).max()
     again = trajcli.resample(coarse, rate=20.0)
     assert abs(np.asarray(again.jerk) - whole.jerk).max() < 1e-8 * abs(whole.jerk).max()
@@ -485,8 +483,7 @@ def test_between_float32_rows_the_curve_is_the_exact_spline(order: int, case: in
     peak = abs(exact[3]).max()
     assert trajcli.retime(made, {"jerk": peak}).factor < 1.01 + known / peak
     # just before a row, the curve is at the row
-    before = trajcli.sample(made, made.time[1:] - 1e-6 / rate)
-    for values, rows in zip(before, made, strict=True):
+    for values, rows in zip(trajcli.sample(made, made.time[1:] - 1e-6 / rate), made, strict=True):
         largest = np.spacing(abs(rows).max()) + 1e-5 * abs(np.diff(rows, axis=1)).max()
         assert abs(values - rows[:, 1:]).max() < 4 * largest
 

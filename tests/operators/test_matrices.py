@@ -17,8 +17,7 @@ QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 @pytest.mark.parametrize("dt", [0.1, STEPS], ids=["one", "each"])
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_differences_are_those_of_clique(order, dt):
-    recording_steps = dt if np.ndim(dt) == 0 else dt[1:]
-    result = trajcli.differentiate(X, dt=recording_steps, method="backward")
+    result = trajcli.differentiate(X, dt=dt if np.ndim(dt) == 0 else dt[1:], method="backward")
     want = getattr(result, QUANTITIES[order])[0]
     got = matrices.difference_matrix(9, order, dt) @ X
     np.testing.assert_allclose(got[order:], want[order:], rtol=1e-10)
@@ -96,8 +95,7 @@ def test_a_ramp_arrives_early_and_holds():
     got = matrices.ramp_and_hold_matrix(3, 4, 2) @ np.array([0.0, 2, 6])
     np.testing.assert_array_equal(got, [0, 1, 2, 2, 2, 4, 6, 6, 6])
     # each ramp is a plan in mode velocity: the sum of its constant slopes
-    slopes = [1.0, 1, 0, 0, 2, 2, 0, 0]
-    plan = trajcli.integrate(np.array(slopes)[:, None], "zero", 1.0, "velocity")
+    plan = trajcli.integrate(np.array([1.0, 1, 0, 0, 2, 2, 0, 0])[:, None], "zero", 1.0, "velocity")
     np.testing.assert_array_equal(plan.position[0, :, 0], got)
 
 

@@ -62,8 +62,7 @@ def test_half_a_period_is_not_taken_for_a_turned_sign():
 @pytest.mark.parametrize("factor", [-1.0, -57.3, 57.3, 1.0])
 @pytest.mark.parametrize("delay", [-14, -3, 0, 1, 16])
 def test_turned_signs_and_long_delays_of_broad_bands_are_found(factor, delay):
-    frequencies = np.linspace(0.003, 0.15, 40)
-    x, v = sines(500, frequencies, delay, np.random.default_rng(abs(delay)))
+    x, v = sines(500, np.linspace(0.003, 0.15, 40), delay, np.random.default_rng(abs(delay)))
     facts = fitted(x, factor * v)
     assert facts["rows"] == pytest.approx(delay, abs=0.1)
     assert facts["factors"] == pytest.approx([factor], rel=0.05)

@@ -94,8 +94,7 @@ def test_a_fit_with_held_states_is_the_dense_least_squares_solution(degree, part
     scale = np.abs(matrix).max(0)
     solution = np.linalg.lstsq(matrix / scale, target, rcond=None)[0] / scale[:, None]
     np.testing.assert_allclose(found.actions[0, :-1], solution[: inner.shape[1]], atol=1e-8)
-    off = np.abs(matrix @ solution - target).max()
-    assert found.error == pytest.approx([off], rel=1e-8)
+    assert found.error == pytest.approx([np.abs(matrix @ solution - target).max()], rel=1e-8)
     for name in keep:
         np.testing.assert_array_equal(getattr(found.start, name), getattr(start, name))
         np.testing.assert_array_equal(getattr(found.goal, name), getattr(goal, name))
@@ -218,8 +217,7 @@ def test_what_rows_do_not_determine_is_said_by_how_much():
             times = jittered(random, rows)[0]
             knot = (times[-1] - times[0]) / intervals
             parts = dense_rows(degree, intervals, (times - times[0]) / knot, 1.0)
-            inverse = np.linalg.inv(np.linalg.qr(np.hstack(parts)).R)
-            spread = np.sqrt((inverse**2).sum(1).max())
+            spread = np.sqrt((np.linalg.inv(np.linalg.qr(np.hstack(parts)).R) ** 2).sum(1).max())
             positions = np.zeros((rows, 1))
             if spread < 0.9e4:
                 trajcli.fit(positions, times=times, knots=intervals, degree=degree)
@@ -235,8 +233,7 @@ def test_an_error_that_only_undetermined_intervals_would_reach_is_said():
     most = int(str(raised.value).split("with ")[1].split()[0])
     assert 150 < most < 197
     tight = trajcli.fit(positions, times=times, knots=most).error[0]
-    found = trajcli.fit(positions, times=times, error=1.01 * tight)
-    assert found.error[0] <= 1.01 * tight
+    assert trajcli.fit(positions, times=times, error=1.01 * tight).error[0] <= 1.01 * tight
 
 
 def test_nan_and_intervals_without_rows_are_said():

@@ -43,6 +43,5 @@ def test_acceleration_by_euler_is_what_mujoco_simulates(dt: float) -> None:
 
     trajectory = trajcli.integrate(actions, start, dt, "acceleration", scheme="euler")
     for values, simulated in ((trajectory.position, positions), (trajectory.velocity, velocities)):
-        error = np.abs(values[0] - simulated).max()
-        assert error <= 1e-12 * max(1.0, np.abs(simulated).max())
+        assert np.abs(values[0] - simulated).max() <= 1e-12 * max(1.0, np.abs(simulated).max())
     assert data.time == pytest.approx(trajectory.time[-1], rel=1e-12)

@@ -28,8 +28,7 @@ def assert_close(actual: np.ndarray, expected: np.ndarray, relative: float = 1e-
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_central_has_the_textbooks_stencils_in_every_row(order: int) -> None:
-    trajectory = trajcli.differentiate(RECORDING, dt=DT, method="central")
-    values = getattr(trajectory, QUANTITIES[order])
+    values = getattr(trajcli.differentiate(RECORDING, dt=DT, method="central"), QUANTITIES[order])
     scale = OVER[order - 1] * DT**order
 
     def stencil(weights: np.ndarray, rows: slice) -> np.ndarray:

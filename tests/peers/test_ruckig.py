@@ -68,8 +68,7 @@ def test_jerk_under_zoh_lands_on_ruckigs_own_states(move: str, samples: int) -> 
         jerk[0, :, dof] = np.append(jerks, 0.0)[np.minimum(held, len(jerks))]
 
     states = np.array([planned.at_time(time) for time in times])  # [T, 3 parts, dof]
-    start = State(*states[0])
-    trajectory = trajcli.integrate(jerk, start, np.diff(times), "jerk", scheme="zoh")
+    trajectory = trajcli.integrate(jerk, State(*states[0]), np.diff(times), "jerk", scheme="zoh")
     assert np.abs(trajectory.position).max() > 0.1
     for k, part in enumerate(QUANTITIES[:3]):
         error = np.abs(getattr(trajectory, part)[0] - states[:, k]).max()

@@ -59,8 +59,7 @@ def test_jerk_with_zero_order_hold_lands_on_the_positions_of_ruckig(samples: Pat
     start = trajcli.State(*(reach[f"start/{part}"] for part in parts))
     reached = trajcli.integrate(reach["actions"], start, reach["dt"], **options)
     for part, tolerance in zip(parts, (1e-11, 1e-11, 1e-10), strict=True):
-        error = np.abs(getattr(reached, part) - reach[f"reference/{part}"])
-        assert error.max() <= tolerance, part
+        assert np.abs(getattr(reached, part) - reach[f"reference/{part}"]).max() <= tolerance, part
 
 
 def test_the_faulty_recording_repeats_two_rows_and_is_refused(samples: Path) -> None:

@@ -24,10 +24,9 @@ random = np.random.default_rng(7)
 )
 def test_equal_steps_give_scipys_filter(window: int, degree: int, dofs: int) -> None:
     positions = random.normal(size=(3, 60, dofs)).cumsum(1)
-    result = trajcli.differentiate(
-        positions, dt=0.01, method="savgol", window=window, degree=degree
-    )
-    for order, values in enumerate(result):
+    for order, values in enumerate(
+        trajcli.differentiate(positions, dt=0.01, method="savgol", window=window, degree=degree)
+    ):
         peer = savgol_filter(
             positions, window, degree, deriv=order, delta=0.01, axis=1, mode="interp"
         )
@@ -140,8 +139,7 @@ def test_a_window_across_a_gap_is_as_exact_as_a_qr(window: int, degree: int, gap
             for rows in (across, slice(None)):
                 off = abs(values[0, :, 0].detach().numpy() - wanted[:, order])[rows].max()
                 size = abs(wanted[rows, order]).max()
-                of_peer = abs(peer - wanted)[rows, order].max()
-                assert off < max(2 * of_peer, 1e-12 * size)
+                assert off < max(2 * abs(peer - wanted)[rows, order].max(), 1e-12 * size)
                 assert off < 1e-10 * size
 
 
@@ -204,8 +202,7 @@ def test_a_window_in_seconds_at_equal_steps_is_that_of_rows() -> None:
 def test_a_recording_shorter_than_its_window_is_fitted_as_a_whole(steps: Any) -> None:
     positions = random.normal(size=(20, 2)).cumsum(0)
     result = trajcli.differentiate(positions, dt=steps, method="savgol", window="9s")
-    peer = dense(positions, np.arange(20) * 0.01, 9.0, 4)
-    for values, wanted in zip(result, peer, strict=True):
+    for values, wanted in zip(result, dense(positions, np.arange(20) * 0.01, 9.0, 4), strict=True):
         np.testing.assert_allclose(values[0], wanted, rtol=0, atol=1e-10 * abs(wanted).max())
 
 
@@ -216,8 +213,7 @@ def test_a_nan_stays_within_windows_in_seconds() -> None:
     reached = [30 in window_in_time(times, t, 0.13, 4) for t in range(50)]
     for backend in ("native", "torch"):
         tensor, options = torch.from_numpy(positions), {"window": "0.13s", "backend": backend}
-        result = trajcli.differentiate(tensor, times=times, allow_nonfinite=True, **options)
-        for values in result:
+        for values in trajcli.differentiate(tensor, times=times, allow_nonfinite=True, **options):
             assert (np.isnan(values[0, :, 0].numpy()) == reached).all()
 
 

@@ -35,8 +35,7 @@ def random_trajectory(seed: int = 0, uneven: bool = False) -> trajcli.Trajectory
     angle = 4.0 * k * time[:, None, None] + phase
     p = (gain * np.sin(angle)).sum(-1)
     v = (4 * k * gain * np.cos(angle)).sum(-1)
-    j = (-((4 * k) ** 3) * gain * np.cos(angle)).sum(-1)
-    return trajcli.Trajectory(p, v, None, j, time)
+    return trajcli.Trajectory(p, v, None, (-((4 * k) ** 3) * gain * np.cos(angle)).sum(-1), time)
 
 
 def sparc_by_definition(speed, rate: float) -> float:
@@ -185,8 +184,7 @@ def test_absent_scores_are_nan_and_leave_other_trajectories_alone():
         assert np.isnan(found[name][1:]).all()
         assert found[name][0] == pytest.approx(alone[name][0], rel=1e-9)
     assert found["time_jumps"].tolist() == [0, 0, 2]  # a repeated stamp, and a step of two after it
-    still = trajcli.Trajectory(np.ones((1, 9, 2)), None, None, None, np.arange(9.0))
-    found = trajcli.score(still)
+    found = trajcli.score(trajcli.Trajectory(np.ones((1, 9, 2)), None, None, None, np.arange(9.0)))
     assert np.isnan(found["sparc"]).all()
     assert np.isnan(found["log_jerk"]).all()
     assert found["still"] == [1.0]
@@ -225,8 +223,7 @@ def test_idle_time_is_that_of_a_loop_over_the_steps(seed, still):
     moving[0, :20] = moving[0, 40:] = False
     moving[1] = seed % 2
     speed = np.repeat(np.repeat(moving[:, ::5], 5, 1)[..., None], 2, 2) * random.normal(size=2)
-    motion = trajcli.Trajectory(None, speed, None, None, times)
-    found = trajcli.score(motion, still=still)
+    found = trajcli.score(trajcli.Trajectory(None, speed, None, None, times), still=still)
     norm = np.linalg.norm(speed, axis=2)
     for b in range(4):
         most = 0.05 * norm[b].max() if still is None else still

@@ -61,8 +61,7 @@ def test_rates_are_those_of_the_curve_and_rows_lie_on_it(method, frame):
                                atol=2e-3)  # fmt: skip
     if method == "spline":
         slope = (after.angular_velocity - before.angular_velocity) / (2 * h)
-        bound = 1e-5 * abs(slope).max()
-        np.testing.assert_allclose(here.angular_acceleration, slope, atol=bound)
+        np.testing.assert_allclose(here.angular_acceleration, slope, atol=1e-5 * abs(slope).max())
         slope = (after.angular_acceleration - before.angular_acceleration) / (2 * h)
         close = abs(here.angular_jerk - slope) < 1e-5 * abs(slope).max()
         assert close.mean() > 0.95  # but where a row lies between the two
@@ -73,8 +72,7 @@ def test_velocities_of_squad_and_accelerations_of_a_spline_are_continuous():
     for method, order in (("squad", 1), ("spline", 1), ("spline", 2)):
         at = np.arange(1, 19)[:, None] * 0.1 + [-1e-9, 1e-9]
         rates = list(rotations.resample(q, method, dt=0.1, at=at.ravel()))[order]
-        jump = np.diff(rates.reshape(18, 2, 3), axis=1)
-        assert abs(jump).max() < 1e-6 * abs(rates).max()
+        assert abs(np.diff(rates.reshape(18, 2, 3), axis=1)).max() < 1e-6 * abs(rates).max()
 
 
 def test_a_turn_of_42_degrees_across_a_half_turn_is_direct():
@@ -94,8 +92,7 @@ def test_curves_have_first_and_second_derivatives(method):
 
     def found(q, times, at):
         q = q / (q * q).sum(-1)[..., None] ** 0.5
-        curve = rotations.resample(q, method, times=times, at=at)
-        return [x for x in curve if x is not None][:3]
+        return [x for x in rotations.resample(q, method, times=times, at=at) if x is not None][:3]
 
     assert gradcheck(found, (q, times, at), atol=1e-4, fast_mode=True)
     assert gradgradcheck(lambda *x: found(*x)[:2], (q, times, at), atol=1e-3, fast_mode=True)

@@ -87,8 +87,7 @@ def test_norms_are_normalised_up_to_a_thousandth_and_refused_beyond():
 def test_signs_are_continuous_across_flips_and_missing_rows():
     turns = np.linspace(0.0, 6.0 * np.pi, 400)[:, None] * [0.6, 0.0, 0.8]
     q = rotations.exp(turns)  # which is continuous: a whole turn is −1
-    flips = np.random.default_rng(0).choice([-1.0, 1.0], (400, 1))
-    flipped = q * flips
+    flipped = q * np.random.default_rng(0).choice([-1.0, 1.0], (400, 1))
     flipped[50:55] = np.nan
     for values in (flipped, torch.tensor(flipped)):
         result = np.asarray(rotations.continuous(values))

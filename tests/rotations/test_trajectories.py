@@ -129,11 +129,9 @@ def _exact(mode):
     c[2] *= mode == "jerk"
 
     def slope(t, q):
-        omega = np.concatenate([[0.0], c[0] + c[1] * t + c[2] * t * t])
-        return 0.5 * rotations.multiply(omega, q)
+        return 0.5 * rotations.multiply(np.concatenate([[0.0], c[0] + c[1] * t + c[2] * t * t]), q)
 
-    solution = solve_ivp(slope, (0, 2), [1.0, 0, 0, 0], "DOP853", rtol=1e-13, atol=1e-14)
-    return c, solution.y[:, -1]
+    return c, solve_ivp(slope, (0, 2), [1.0, 0, 0, 0], "DOP853", rtol=1e-13, atol=1e-14).y[:, -1]
 
 
 @pytest.mark.parametrize(
@@ -168,8 +166,7 @@ def test_constant_velocity_is_exact_and_standstill_has_zero_rates():
         np.testing.assert_allclose(made.orientation[0], expected, atol=1e-13)
     still = np.tile(rotations.exp(rate), (40, 1))
     for method in ({"method": "backward"}, {"method": "central"}, {"window": 7}, {"window": "1s"}):
-        found = rotations.differentiate(still, dt=0.01, **method)
-        for values in list(found)[1:]:
+        for values in list(rotations.differentiate(still, dt=0.01, **method))[1:]:
             assert not np.any(values)
 
 
