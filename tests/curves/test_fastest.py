@@ -78,9 +78,8 @@ def min_jerk(rows: int = 101) -> np.ndarray:
 
 
 def plan(points: Any, duration: float = 1.0, velocity: Any = None, acceleration: Any = None) -> Any:
-    times = np.linspace(0, duration, len(points))
     parts = [None if x is None else np.asarray(x)[None] for x in (points, velocity, acceleration)]
-    return Trajectory(*parts, None, times)
+    return Trajectory(*parts, None, np.linspace(0, duration, len(points)))
 
 
 @pytest.mark.parametrize("rate", [1000.0, 125.0])

@@ -165,9 +165,8 @@ def test_limits_that_take_longer_than_numbers_go_are_refused(limit):
 def test_a_limited_quantity_that_is_missing_and_nan_are_refused():
     with pytest.raises(InputError, match="no jerk"):
         retime({"velocity": QUANTITIES["velocity"]}, LIMITS)
-    bad = {**QUANTITIES, "velocity": np.full((6, 20, 3), np.nan)}
     with pytest.raises(InputError, match="NaN"):
-        retime(bad, LIMITS)
+        retime({**QUANTITIES, "velocity": np.full((6, 20, 3), np.nan)}, LIMITS)
 
 
 @pytest.mark.parametrize("kind", ["f4", "f8"])

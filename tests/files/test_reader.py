@@ -119,9 +119,8 @@ def test_an_array_with_one_axis_is_one_dof(read, source):
 
 def test_episodes_are_found_with_the_rows_of_their_companions(read):
     writers.d4rl(Path("in.h5"), GIVEN)
-    count = sum(writers.LENGTHS)
     with h5py.File("in.h5", "r+") as file:
-        file["times"] = np.arange(count) * 0.1
+        file["times"] = np.arange(sum(writers.LENGTHS)) * 0.1
     sets = read("in.h5")
     assert [one.name for one in sets] == [f"trajectory_{i}" for i in range(12)]
     first = 0

@@ -335,9 +335,8 @@ def arm_and_gripper(kind: str, count: int, late: int = 0) -> tuple[Path, np.ndar
     for k, row in enumerate(arm):
         order = [0, 1, 2] if k % 2 else [2, 0, 1]
         stamp = BEGIN + k * 10_000_000
-        ordered = [names[i] for i in order]
         velocity = [2 * row[order]] if k % 3 else []
-        message = make.joints(stamp, ordered, row[order], *velocity)
+        message = make.joints(stamp, [names[i] for i in order], row[order], *velocity)
         messages.append(("/joint_states", JOINTS, stamp, message))
         if k % 10 == 0 and k >= late:
             hand[k] = 0.04 * np.sin(k)

@@ -99,11 +99,10 @@ def test_frame_k_has_row_k_of_its_episode(trajcli, folder, version, compute, mor
 
 
 def test_equally_long_trajectories_are_the_episodes_in_their_order(trajcli, folder):
-    numbers = {"file-000": [2, 1], "file-001": [0]}
     Path("set/meta").mkdir(parents=True)
     Path("set/data/chunk-000").mkdir(parents=True)
     Path("set/meta/info.json").write_text('{"fps": 50, "features": {}}')
-    for name, episodes in numbers.items():
+    for name, episodes in {"file-000": [2, 1], "file-001": [0]}.items():
         index = np.repeat(episodes, 4)
         actions = index[:, None] + np.zeros((len(index), 2))
         table = arrow.table({"action": list(actions), "episode_index": index})

@@ -114,9 +114,8 @@ def test_counters_and_steps_next_to_a_time_are_left_out(trajcli, folder):
 
 
 def test_increasing_columns_are_dofs_and_offered_as_times(trajcli, folder):
-    x = 0.5 + 1.2 * T
     quaternion = {f"q{axis}": column for axis, column in zip("xyzw", TURN.as_quat().T, strict=True)}
-    columns = {"root x": x, "y": Q[:, 0], "z": Q[:, 1], **quaternion}
+    columns = {"root x": 0.5 + 1.2 * T, "y": Q[:, 0], "z": Q[:, 1], **quaternion}
     expected = np.c_[np.full(N, 1.2), V]
     for heading, first, rotation in ((True, "root x", ""), (False, "data0", "--rotation 3:7=xyzw")):
         write("walk.csv", columns, heading)

@@ -27,11 +27,10 @@ def log(path: str, values: np.ndarray, times: np.ndarray) -> None:
 
 def motion(rows: int = 1200) -> tuple[np.ndarray, np.ndarray]:
     """Returns a measured motion of an arm, with counts and noise, and a gripper; and times."""
-    random = np.random.default_rng(3)
     time = 0.01 * np.arange(rows)
     arm = np.sin(time[:, None] * [1.0, 0.7, 1.3]) + 0.1 * np.sin(5 * time[:, None] + [0, 1, 2])
     arm[:150] = arm[150]  # at rest first, but for noise
-    arm += random.normal(0, 2e-4, arm.shape)
+    arm += np.random.default_rng(3).normal(0, 2e-4, arm.shape)
     arm[:, 2] = np.round(arm[:, 2], 3)
     return np.c_[arm, 0.04 * (np.sin(2 * time) > 0)], time
 

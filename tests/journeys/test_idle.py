@@ -119,9 +119,8 @@ def test_turning_in_place_is_no_standstill(trajcli, folder):
     angle = 0.5 * np.clip(np.arange(300) - 50, 0, 100) * 0.02
     place = np.clip(np.arange(300) - 200, 0, 50)[:, None] * np.array([0.01, 0, 0])
     turn = np.stack([np.cos(angle / 2), 0 * angle, 0 * angle, np.sin(angle / 2)], 1)
-    columns = "time,x,y,z,qw,qx,qy,qz"
     table = np.concatenate([np.arange(300)[:, None] * 0.02, place, turn], 1)
-    np.savetxt("pose.csv", table, delimiter=",", header=columns, comments="")
+    np.savetxt("pose.csv", table, delimiter=",", header="time,x,y,z,qw,qx,qy,qz", comments="")
     kept = trajcli.ok("export pose.csv --trim --json -o out.csv").document["keep_ranges"]
     first, stop = kept[0]["rows"]
     assert 47 <= first <= 51

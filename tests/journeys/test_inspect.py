@@ -146,9 +146,8 @@ def test_durations_and_steps_are_those_of_all_trajectories(trajcli, folder, kind
 
 
 def test_durations_of_a_sample_are_called_sampled(trajcli, folder):
-    steps = {f"data/demo_{n}@dt": 0.3 if n % 2 else 0.1 for n in range(2100)}
     actions = {f"data/demo_{n}/actions": np.zeros((2, 1), "f4") for n in range(2100)}
-    write_h5("in.h5", actions | steps)
+    write_h5("in.h5", actions | {f"data/demo_{n}@dt": 0.3 if n % 2 else 0.1 for n in range(2100)})
     found = trajcli("inspect in.h5 --json").document["trajectories"]
     assert found["duration"] == pytest.approx([0.1, 0.1])
     assert found["sampled"]

@@ -325,9 +325,8 @@ def test_verbose_lists_every_timing(trajcli, with_samples):
         after, uniform = (result["durations"][key][k] for key in ("after", "uniform"))
         assert f"{after:.2f} s (uniform scaling: {uniform:.2f} s), {STATED[k > 0]}" in about
         shares = np.array([result["shares"][x][k] for x in QUANTITIES[1:]])
-        binding = sorted(shares[shares >= 0.005], reverse=True)[:2]
         said = [x.split()[-1] for x in about.split(" %")[:-1]]
-        assert said == [f"{100 * x:.0f}" for x in binding]
+        assert said == [f"{100 * x:.0f}" for x in sorted(shares[shares >= 0.005], reverse=True)[:2]]
     # of all together: the sum, and the mean shares
     assert f"{sum(result['durations']['after']):.2f} s (uniform" in listed[1]
 

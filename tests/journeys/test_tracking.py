@@ -40,13 +40,12 @@ def slow(time_a, a, time_b, b, step=1e-4) -> tuple[float, float, float, float]:
 
 @pytest.mark.parametrize("late", [0.0346, -0.021, 0.16])
 def test_each_joint_has_its_delay_offset_and_error(trajcli, folder, late):
-    random = np.random.default_rng(2)
     time = 0.01 * np.arange(800)
     # measured from 1.234 s on, in another order, with noise, and one row far off
     rows = time[124:700] - 0.006
     delays = np.array([late, late + 0.03, late, 0.0])
     measured = np.stack([commanded(rows - d)[:, k] for k, d in enumerate(delays)], 1)
-    measured += random.normal([0.0, 0.0, 0.02, 0.0], 2e-4, measured.shape)
+    measured += np.random.default_rng(2).normal([0.0, 0.0, 0.02, 0.0], 2e-4, measured.shape)
     measured[300, 1] += 0.05
     log("commanded.csv", time, commanded(time))
     order = [2, 0, 3, 1]

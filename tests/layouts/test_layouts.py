@@ -296,8 +296,7 @@ def test_files_of_different_rates_keep_their_own_and_say_so(trajcli, folder):
     for name, rate in (("left", 20), ("right", 10)):
         writers.robomimic(Path(f"{name}.h5"), GIVEN)
         with h5py.File(f"{name}.h5", "r+") as file:
-            text = f'{{"env_kwargs": {{"control_freq": {rate}}}}}'
-            file["data"].attrs["env_args"] = text
+            file["data"].attrs["env_args"] = f'{{"env_kwargs": {{"control_freq": {rate}}}}}'
     result = trajcli("integrate left.h5 right.h5 --start zero -o out.h5 --json")
     assert result.code == 0, result.err
     assert result.document["dt"] == "varies"

@@ -65,9 +65,8 @@ def test_an_index_picks_as_numpy_does(convert: Any, dt: Any, index: Any, same: A
     for x, y in zip(part, whole, strict=True):
         assert type(x) is type(y)
         np.testing.assert_array_equal(x, np.asarray(y)[same])
-    times = np.broadcast_to(np.asarray(whole.time), whole.shape[:2])[..., None]
     of_dofs = same[:2] if isinstance(same, tuple) else same
-    want = times[of_dofs][..., 0]
+    want = np.broadcast_to(np.asarray(whole.time), whole.shape[:2])[..., None][of_dofs][..., 0]
     np.testing.assert_array_equal(np.broadcast_to(part.time, want.shape), want)
     assert part.shape == np.asarray(whole.position)[same].shape
 

@@ -190,14 +190,13 @@ def test_nan_within_a_trajectory_is_reported_where_the_caller_sees_it(mode: str)
 
 @pytest.mark.parametrize("clock", [c for c in CLOCKS if c != "stamps of each"])
 def test_a_recording_may_have_one_row(clock: str) -> None:
-    lengths = np.array([3, 1])
     values = np.array([[[1.0], [2.0], [4.0]], [[5.0], [np.nan], [np.nan]]])
     steps = {"dt": 0.5}
     if clock == "steps of all":
         steps = {"dt": np.array([np.nan, 0.5, 0.5])}
     elif clock == "steps of each":
         steps = {"dt": np.array([[np.nan, 0.5, 0.5], [np.nan] * 3])}
-    made = trajcli.differentiate(values, method="backward", **steps, lengths=lengths)
+    made = trajcli.differentiate(values, method="backward", **steps, lengths=np.array([3, 1]))
     np.testing.assert_array_equal(made.velocity[..., 0], [[2, 2, 4], [0, 0, 0]])
 
 
@@ -242,9 +241,8 @@ def test_groups_of_an_output_are_loaded_in_natural_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    lengths = {"demo_10": 9, "demo_2": 6, "demo_0": 7}
     with h5py.File("in.h5", "w") as file:
-        for name, n in lengths.items():
+        for name, n in {"demo_10": 9, "demo_2": 6, "demo_0": 7}.items():
             file[f"data/{name}/actions"] = VALUES[0, :n]
     from trajcli.cli import main
 

@@ -238,9 +238,8 @@ def test_an_error_that_only_undetermined_intervals_would_reach_is_said():
 
 def test_nan_and_intervals_without_rows_are_said():
     rows = RNG.normal(size=(20, 2))
-    times = np.r_[np.arange(10) * 0.01, 5 + np.arange(10) * 0.01]
     with pytest.raises(ValueError, match="too few rows to fit"):
-        trajcli.fit(rows, times=times, knots=12)
+        trajcli.fit(rows, times=np.r_[np.arange(10) * 0.01, 5 + np.arange(10) * 0.01], knots=12)
     rows[3, 1] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         trajcli.fit(rows, 0.1, knots=8)

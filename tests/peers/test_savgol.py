@@ -63,9 +63,8 @@ def dense(positions: Any, times: Any, window: int | float, degree: int) -> Any:
         scale = times[at][-1] - times[at][0]
         powers = ((times[at] - times[t]) / scale)[:, None] ** np.arange(degree + 1)
         fit = np.linalg.lstsq(powers, positions[at] - positions[t], rcond=None)[0]
-        factors = np.array([1.0, 1.0, 2.0, 6.0])[:, None]
         fit = np.concatenate([fit, np.zeros((4, fit.shape[1]))])[:4]
-        rows.append(fit * factors / scale ** np.arange(4)[:, None])
+        rows.append(fit * np.array([1.0, 1.0, 2.0, 6.0])[:, None] / scale ** np.arange(4)[:, None])
     derivatives = np.moveaxis(np.array(rows), 1, 0)
     derivatives[0] += positions
     return derivatives
