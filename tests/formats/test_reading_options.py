@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 DT, COUNT, ROWS = 0.02, 7, 40
-LIMITS = "[velocity]\nupper = [100.0, 100.0]\n"
 READS = {
     "integrate": "--mode clique --start zero --rate 50 -o out.h5",
     "resample": "--to 100 -o out.h5",
@@ -29,7 +28,7 @@ def curves(count: int = COUNT) -> np.ndarray:
 def demos(folder: Path) -> np.ndarray:
     """demos.hdf5, robomimic's, and stacked.h5, the same as one array."""
     positions = curves()
-    Path("limits.toml").write_text(LIMITS)
+    Path("limits.toml").write_text("[velocity]\nupper = [100.0, 100.0]\n")
     with h5py.File("demos.hdf5", "w") as file:
         about = {"env_name": "Lift", "type": 1, "env_kwargs": {"control_freq": 50}}
         file.create_group("data").attrs["env_args"] = json.dumps(about)

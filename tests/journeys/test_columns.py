@@ -26,7 +26,6 @@ COMMANDS = (
     "plot {} -o o.png --overwrite", "resample {} --to 300 -o o.h5 --overwrite",
     "export {} -o o.csv --overwrite",
 )  # fmt: skip
-UNEVEN = 0.02 + 0.005 * np.sin(np.arange(N))
 
 
 def write(name: str, columns: dict[str, Any], heading: bool = True) -> str:
@@ -83,12 +82,11 @@ NAMES = {"rosbagTimestamp": "ns", "Time (Seconds)": "", "Time(ms)": "ms", "ts": 
          "elapsed_time": "", "log_time": "ns", "TimeStamp": "", "sim_time": "",
          "timestamp_us": "us", "header.stamp.secs": "", "datetime": "",
          "Unix Time [s]": ""}  # fmt: skip
-PER = {"": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_arrays_named_like_a_time_are_never_dofs(trajcli, folder, name):
-    stamps = np.round((5 + T) * PER[NAMES[name]], 6)
+    stamps = np.round((5 + T) * {"": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[NAMES[name]], 6)
     unit = f" --units {NAMES[name]}" if NAMES[name] == "ns" else ""
     endings = ("csv", "parquet") if re.search(r"[ .(\[]", name) else ("csv", "npz")
     for ending in endings:
@@ -97,11 +95,8 @@ def test_arrays_named_like_a_time_are_never_dofs(trajcli, folder, name):
         differentiated(trajcli, f"{path} --rate 50")
 
 
-COUNTS = ("frame", "Index", "header.seq", "id", "sample_index", "tick")
-
-
 def test_counters_and_steps_next_to_a_time_are_left_out(trajcli, folder):
-    for name in COUNTS:
+    for name in ("frame", "Index", "header.seq", "id", "sample_index", "tick"):
         write("in.csv", dofs(**{name: np.arange(N) * 1.0}))
         assert name in differentiated(trajcli, "in.csv --rate 50")
     for ending in ("csv", "parquet"):
@@ -135,7 +130,7 @@ def test_increasing_columns_are_dofs_and_offered_as_times(trajcli, folder):
      ("mat", 0.03)],
 )  # fmt: skip
 def test_a_step_of_each_row_leads_into_it(trajcli, folder, ending, first):
-    steps = UNEVEN.copy()
+    steps = 0.02 + 0.005 * np.sin(np.arange(N))
     times = np.cumsum(steps)
     steps[0] = first  # before row 0 there is nothing
     positions = np.stack([np.sin(2 * times), np.cos(3 * times)], 1)

@@ -19,7 +19,6 @@ RUN = "integrate actions.npy --start zero --dt 0.02 -o out.h5 --json"
 LOOP = "while True: time.sleep(0.01)"
 HANG = "sum(itertools.repeat(0))"
 """C code that looks for no signals and never returns, as HDF5 within a damaged file."""
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def start(line: str, function: str, body: str, ignored: tuple[int, ...] = ()) -> Any:
@@ -47,7 +46,7 @@ cli.run()
 """
 
     def dispositions() -> None:
-        for number in STOPS:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
 
     process = subprocess.Popen(

@@ -143,24 +143,6 @@ def test_units_of_dofs_are_picked_with_the_dofs(trajcli, folder):
         assert file["velocity"].attrs["units"] == "rad/s,m/s"
 
 
-REFUSED = {
-    "integrate in.h5 --units furlong": "--units: unknown unit",
-    "integrate in.h5 --units deg/s^2": "--units: not a unit of positions",
-    "integrate in.h5 --units deg,rad": "in.h5:/actions: wrong number of units",
-    "integrate in.h5 --units ms,s": "--units: more than one unit of time",
-    "integrate in.h5 --start zero --dt 20 --units ms": "and no stamps or steps in a dataset",
-    "integrate two.h5": "two.h5:/actions: wrong number of units",
-    "integrate mm.h5": "mm.h5:/start/position: units that cannot be converted into each other",
-    "export q.npz --to-units deg": "--units says what SOURCE is in",
-    "plot q.npz --to-units deg": "--units says what SOURCE is in",
-    "export q.h5 --to-units mm,deg": "units that cannot be converted",
-    "plot q.h5 --to-units mm,deg": "units that cannot be converted",
-    "export q.h5 --to-units deg,rad,deg": "units that cannot be converted",
-    "export q.h5 --to-units furlong": "--to-units: unknown unit",
-    "export q.npz --units deg --to-units m": "units that cannot be converted",
-}
-
-
 def test_units_that_cannot_be_are_refused(trajcli, folder):
     run = {"actions": ACTIONS, "dt": 0.02, "start_position": START}
     write("in.h5", **run)
@@ -169,7 +151,22 @@ def test_units_that_cannot_be_are_refused(trajcli, folder):
     write("q.h5", {"position": "rad,m"}, position=JOINTS, time=TIMES)
     np.savez("q.npz", position=JOINTS, times=TIMES)
     endings = {"integrate": "h5", "export": "csv", "plot": "svg"}
-    for line, message in REFUSED.items():
+    for line, message in {
+        "integrate in.h5 --units furlong": "--units: unknown unit",
+        "integrate in.h5 --units deg/s^2": "--units: not a unit of positions",
+        "integrate in.h5 --units deg,rad": "in.h5:/actions: wrong number of units",
+        "integrate in.h5 --units ms,s": "--units: more than one unit of time",
+        "integrate in.h5 --start zero --dt 20 --units ms": "and no stamps or steps in a dataset",
+        "integrate two.h5": "two.h5:/actions: wrong number of units",
+        "integrate mm.h5": "mm.h5:/start/position: units that cannot be converted into each other",
+        "export q.npz --to-units deg": "--units says what SOURCE is in",
+        "plot q.npz --to-units deg": "--units says what SOURCE is in",
+        "export q.h5 --to-units mm,deg": "units that cannot be converted",
+        "plot q.h5 --to-units mm,deg": "units that cannot be converted",
+        "export q.h5 --to-units deg,rad,deg": "units that cannot be converted",
+        "export q.h5 --to-units furlong": "--to-units: unknown unit",
+        "export q.npz --units deg --to-units m": "units that cannot be converted",
+    }.items():
         trajcli.refuses(f"{line} -o out.{endings[line.split()[0]]}", message)
 
 

@@ -17,9 +17,8 @@ from exact import ORDERS, QUANTITIES
 import trajcli
 from trajcli import State
 
-EVEN = np.full(12, 0.125)
 UNEVEN = np.array([0.125, 0.25, 0.0625, 0.5, 0.125, 0.0625, 0.25, 0.25, 0.125, 0.5, 0.0625, 0.125])
-STEPS = pytest.mark.parametrize("steps", [EVEN, UNEVEN], ids=["even", "uneven"])
+STEPS = pytest.mark.parametrize("steps", [np.full(12, 0.125), UNEVEN], ids=["even", "uneven"])
 
 
 def course(degree: int, steps: Any) -> tuple[dict[str, Any], State]:

@@ -18,7 +18,6 @@ UNEVEN = RNG.uniform(0.03, 0.08, size=19)
 FIRST = np.array([[-25, 48, -36, 16, -3], [35, -104, 114, -56, 11], [-5, 18, -24, 14, -3]])
 SECOND = np.array([[-3, -10, 18, -6, 1], [11, -20, 6, 4, -1], [-3, 10, -12, 6, -1]])
 CENTRAL = np.array([[1, -8, 0, 8, -1], [-1, 16, -30, 16, -1], [-1, 2, 0, -2, 1]])
-OVER = np.array([12, 12, 2])
 
 
 def assert_close(actual: np.ndarray, expected: np.ndarray, relative: float = 1e-12) -> None:
@@ -29,7 +28,7 @@ def assert_close(actual: np.ndarray, expected: np.ndarray, relative: float = 1e-
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_central_has_the_textbooks_stencils_in_every_row(order: int) -> None:
     values = getattr(trajcli.differentiate(RECORDING, dt=DT, method="central"), QUANTITIES[order])
-    scale = OVER[order - 1] * DT**order
+    scale = np.array([12, 12, 2])[order - 1] * DT**order
 
     def stencil(weights: np.ndarray, rows: slice) -> np.ndarray:
         return np.einsum("w,bwd->bd", weights[order - 1] / scale, RECORDING[:, rows])
