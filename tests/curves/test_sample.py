@@ -24,12 +24,6 @@ def trajectory_of(mode: str, scheme: str, batch: int = 3, varying: bool = True) 
     return trajcli.integrate(actions, start, dt, mode, scheme=scheme)
 
 
-def stamps_of(trajectory: Any, count: int = 40) -> np.ndarray:
-    time = np.atleast_2d(trajectory.time)
-    share = random.uniform(0.0, 1.0, (len(time), count))
-    return time[:, :1] + share * (time[:, -1:] - time[:, :1])
-
-
 @pytest.mark.parametrize("scheme", ["zoh", "foh"])
 @pytest.mark.parametrize("mode", CASCADES)
 def test_a_finer_run_of_the_same_motion_has_the_same_states(mode: str, scheme: str) -> None:
@@ -161,7 +155,8 @@ def test_float32_is_rounded_once() -> None:
     rounded = trajcli.Trajectory(
         *(x.astype("f8") for x in narrow), wide.time, wide.mode, wide.options
     )
-    times = stamps_of(wide)
+    share = random.uniform(0.0, 1.0, (3, 40))
+    times = wide.time[:, :1] + share * (wide.time[:, -1:] - wide.time[:, :1])
     for a, b in zip(trajcli.sample(narrow, times), trajcli.sample(rounded, times), strict=True):
         assert a.dtype == np.float32
         assert (a == b.astype("f4")).all()

@@ -77,12 +77,6 @@ def euroc() -> None:
     table(heading, STAMPS, POSITIONS, TURNS, VELOCITIES)
 
 
-def euroc_imu() -> None:
-    heading = "#timestamp [ns],w_RS_S_x [rad s^-1],w_RS_S_y [rad s^-1],w_RS_S_z [rad s^-1],"
-    heading += "a_RS_S_x [m s^-2],a_RS_S_y [m s^-2],a_RS_S_z [m s^-2]"
-    table(heading, STAMPS, VELOCITIES, POSITIONS)
-
-
 def tum() -> None:
     table("# timestamp tx ty tz qx qy qz qw", TIMES + 1.3e9, POSITIONS, TURNS, by=" ")
 
@@ -208,7 +202,9 @@ def test_a_dialect_is_differentiated_by_one_command(trajcli, folder, dialect):
 
 
 def test_rates_of_an_imu_are_recognised_in_the_heading(trajcli, folder):
-    euroc_imu()
+    heading = "#timestamp [ns],w_RS_S_x [rad s^-1],w_RS_S_y [rad s^-1],w_RS_S_z [rad s^-1],"
+    heading += "a_RS_S_x [m s^-2],a_RS_S_y [m s^-2],a_RS_S_z [m s^-2]"
+    table(heading, STAMPS, VELOCITIES, POSITIONS)
     shown = trajcli("inspect log.csv --json").document
     arrays = {one["name"]: (one["shape"], one["units"]) for one in shown["datasets"]}
     assert arrays["w_RS_S"] == ([ROWS, 3], "rad s^-1")
@@ -237,16 +233,11 @@ def test_a_frame_in_parquet_is_read_as_the_same_in_text(trajcli, folder, index):
         assert file["dof"].asstr()[:].tolist() == JOINTS
 
 
-def words(result) -> str:
-    """What a run said, in one line."""
-    return " ".join((result.out + result.err).split())
-
-
 @pytest.mark.parametrize("heading", ["time,shoulder,elbow,wrist", "time,q0,q1,q2"])
 def test_angles_beyond_a_turn_without_a_unit_are_pointed_out(trajcli, folder, heading):
     table(heading, TIMES, np.degrees(POSITIONS))
     result = trajcli("differentiate log.csv -o out.h5")
-    assert "--units deg" in words(result)
+    assert "--units deg" in " ".join((result.out + result.err).split())
     result = trajcli("differentiate log.csv --method central --units deg -o out.h5 --overwrite")
     assert result.code == 0, result.err
     with h5py.File("out.h5") as file:

@@ -31,21 +31,17 @@ COMMANDS = (
 )
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_shows_progress_up_to_the_last_trajectory(tmp_path, monkeypatch, line):
+    if "parquet" in line:
+        pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
     np.save("in.npy", np.random.default_rng(0).standard_normal((COUNT, 30, 2)))
     Path("limits.toml").write_text("[velocity]\nupper = 1e3\n")
-    line = "integrate in.npy --dt 0.02 --start zero --quiet -o"
-    assert main([*line.split(), "out.h5"]) == 0
+    made = "integrate in.npy --dt 0.02 --start zero --quiet -o"
+    assert main([*made.split(), "out.h5"]) == 0
     for shard in ("0/2", "1/2"):
-        assert main([*line.split(), "shards.h5", "--shard", shard]) == 0
-
-
-@pytest.mark.parametrize("line", COMMANDS)
-def test_a_command_shows_progress_up_to_the_last_trajectory(folder, monkeypatch, line):
-    if "parquet" in line:
-        pytest.importorskip("pyarrow")
+        assert main([*made.split(), "shards.h5", "--shard", shard]) == 0
     seen: list[tuple[float, int]] = []
     monkeypatch.setattr(Progress, "__call__", lambda _, done, total: seen.append((done, total)))
     assert main(line.split()) == 0

@@ -221,21 +221,6 @@ def test_rows_whose_times_are_wrong_are_counted_in_all_trajectories(trajcli, fol
     assert "(0.900 s) and 3 more (-v)" in " ".join(trajcli("check in.h5 --episodes 2").out.split())
 
 
-@pytest.fixture
-def sources(folder: Path) -> None:
-    """Inputs of many kinds in the current folder."""
-    random = np.random.default_rng(0)
-    states = {f"start/{name}": random.normal(size=(6, 3)) for name in ("position", "velocity")}
-    lengths = [20, 5, 9, 20, 5, 2]
-    write_h5("padded.h5", {**states, "@dt": 0.1}, actions=np.ones((6, 20, 3)), lengths=lengths)
-    bad = np.where(np.arange(30).reshape(10, 3) == 7, np.nan, 1.0)
-    write_h5("demos.h5", {"data/demo_0/actions": np.ones((7, 3)), "data/demo_1/actions": bad})
-    times = 0.01 * np.arange(300) + (np.arange(300) >= 100)
-    write_h5("recorded.h5", position=random.normal(size=(300, 2)).cumsum(0), times=times)
-    np.save("shorter.npy", np.load("actions.npy")[:2, :7])
-    np.save("states.npy", random.normal(size=(7, 3)))
-
-
 @pytest.mark.parametrize(
     ("words", "out"),
     [
@@ -249,7 +234,17 @@ def sources(folder: Path) -> None:
         ("actions.npy --start zero --dt 0.1 --compress 4", "out.h5"),
     ],
 )
-def test_any_output_computed_again_is_equal_to_the_bit(trajcli, sources, words, out):
+def test_any_output_computed_again_is_equal_to_the_bit(trajcli, folder, words, out):
+    random = np.random.default_rng(0)
+    states = {f"start/{name}": random.normal(size=(6, 3)) for name in ("position", "velocity")}
+    lengths = [20, 5, 9, 20, 5, 2]
+    write_h5("padded.h5", {**states, "@dt": 0.1}, actions=np.ones((6, 20, 3)), lengths=lengths)
+    bad = np.where(np.arange(30).reshape(10, 3) == 7, np.nan, 1.0)
+    write_h5("demos.h5", {"data/demo_0/actions": np.ones((7, 3)), "data/demo_1/actions": bad})
+    times = 0.01 * np.arange(300) + (np.arange(300) >= 100)
+    write_h5("recorded.h5", position=random.normal(size=(300, 2)).cumsum(0), times=times)
+    np.save("shorter.npy", np.load("actions.npy")[:2, :7])
+    np.save("states.npy", random.normal(size=(7, 3)))
     recorded = "--method" in words
     line = f"{'differentiate' if recorded else 'integrate'} {words} -o {out}"
     (trajcli.fails if "--skip-bad" in words else trajcli.ok)(line)

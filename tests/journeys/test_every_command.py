@@ -35,18 +35,14 @@ COMMANDS = {
 }
 
 
-def run(trajcli, name: str, file: Path):
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_sample_is_looked_at(trajcli, samples, folder, sample, name):
     if "rrd" in name:
         pytest.importorskip("rerun")
     if name in ("plot", "histogram"):
         pytest.importorskip("matplotlib")
-    return trajcli(COMMANDS[name].format(file=file))
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("sample", SAMPLES)
-def test_a_sample_is_looked_at(trajcli, samples, folder, sample, name):
-    result = run(trajcli, name, samples / sample)
+    result = trajcli(COMMANDS[name].format(file=samples / sample))
     failed = name == "check" and sample == "recorded_faulty.h5"  # as it should
     assert result.code == (1 if failed else 0), result.err
     assert result.out

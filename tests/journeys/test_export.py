@@ -7,20 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from journeys.arrays import close, same, write_h5
-
-
-@pytest.fixture
-def plans(trajcli, samples, tmp_path, monkeypatch) -> Path:
-    """An output whose trajectories share their times, in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    trajcli.ok(f"integrate {samples}/control_points.npz --mode bspline --dtype float32 -o out.h5")
-    return tmp_path / "out.h5"
 
 
 def read_csv(path: str) -> tuple[list[str], list[list[str]]]:
@@ -29,14 +20,16 @@ def read_csv(path: str) -> tuple[list[str], list[list[str]]]:
     return head, rows
 
 
-def test_a_csv_has_a_column_for_each_quantity_and_joint(trajcli, plans):
+def test_a_csv_has_a_column_for_each_quantity_and_joint(trajcli, samples, folder):
+    line = "--mode bspline --dtype float32 -o out.h5"
+    trajcli.ok(f"integrate {samples}/control_points.npz {line}")
     trajcli.ok("export out.h5 --episodes 3 -o out.csv")
     head, rows = read_csv("out.csv")
     rows = np.array(rows, dtype=np.float64)
     names = [f"panda_joint{n}" for n in range(1, 8)]
     quantities = ("position", "velocity", "acceleration", "jerk")
     assert head == ["t (s)", *(f"{q}/{n}" for q in quantities for n in names)]
-    with h5py.File(plans) as file:
+    with h5py.File("out.h5") as file:
         same(rows[:, 0], file["time"][:])
         for i, quantity in enumerate(quantities):
             stored = file[quantity][3]
@@ -45,21 +38,15 @@ def test_a_csv_has_a_column_for_each_quantity_and_joint(trajcli, plans):
     assert np.all(np.diff(rows[:, 0]) > 0)
 
 
-@pytest.fixture
-def demos(folder) -> list[np.ndarray]:
-    """demos.h5: three recordings of different length and step."""
-    values = [np.random.default_rng(n).standard_normal((n, 2)) for n in (4, 11, 5)]
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_table_holds_trajectories_of_different_length(trajcli, folder, kind):
+    recordings = [np.random.default_rng(n).standard_normal((n, 2)) for n in (4, 11, 5)]
     arrays = {"joint_names": ["hip", "knee"]}
-    for n, rows in enumerate(values):
+    for n, rows in enumerate(recordings):
         arrays[f"data/demo_{n}/position"] = rows
         arrays[f"data/demo_{n}/position@units"] = "rad,m"
         arrays[f"data/demo_{n}/time"] = 0.1 * (n + 1) * np.arange(len(rows))
     write_h5("demos.h5", arrays)
-    return values
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_table_holds_trajectories_of_different_length(trajcli, demos, kind):
     trajcli.ok(f"export demos.h5 -o out.{kind}")
     columns = ["trajectory", "t", "position/hip", "position/knee"]
     if kind == "csv":
@@ -70,10 +57,10 @@ def test_a_table_holds_trajectories_of_different_length(trajcli, demos, kind):
         assert table.column_names == columns
         assert str(table.schema.field("position/hip").type) == "double"
         rows = list(zip(*(table[name].to_pylist() for name in columns), strict=True))
-    names = [f"data/demo_{n}" for n, values in enumerate(demos) for _ in values]
+    names = [f"data/demo_{n}" for n, values in enumerate(recordings) for _ in values]
     assert [row[0] for row in rows] == names
     numbers = np.array([row[1:] for row in rows], dtype=np.float64)
-    same(numbers[:, 1:], np.concatenate(demos))
+    same(numbers[:, 1:], np.concatenate(recordings))
     same(numbers[4:15, 0], 0.1 * 2 * np.arange(11))
 
 

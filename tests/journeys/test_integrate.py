@@ -330,19 +330,6 @@ FILES = {
 }
 
 
-@pytest.fixture
-def write(folder):
-    """The files, and two groups of unequal length in one."""
-    for name, arrays in FILES.items():
-        np.savez(name, **{"actions": values(), "start_position": np.ones(DOFS), **arrays})
-    groups = {}
-    for n, rows in enumerate((ROWS, 6)):
-        arrays = {"actions": values(rows)[n], "start/position": np.ones(DOFS), **stamps(rows + 1)}
-        groups |= {f"g{n}/{name}": of for name, of in arrays.items()}
-    write_h5("groups.h5", groups)
-    return sorted(name for name in os.listdir() if name.endswith((".npz", ".h5")))
-
-
 def trajectories(path):
     """The arrays and times of each trajectory of an output, in the order of their names."""
     with h5py.File(path) as file:
@@ -362,14 +349,22 @@ def trajectories(path):
 
 
 @pytest.mark.parametrize("line", ["integrate {} --scheme zoh -o {}", "resample {} --to 23 -o {}"])
-def test_two_files_give_what_each_of_them_gives(trajcli, write, line):
+def test_two_files_give_what_each_of_them_gives(trajcli, folder, line):
+    for name, arrays in FILES.items():
+        np.savez(name, **{"actions": values(), "start_position": np.ones(DOFS), **arrays})
+    groups = {}
+    for n, rows in enumerate((ROWS, 6)):
+        arrays = {"actions": values(rows)[n], "start/position": np.ones(DOFS), **stamps(rows + 1)}
+        groups |= {f"g{n}/{name}": of for name, of in arrays.items()}
+    write_h5("groups.h5", groups)
+    files = sorted(name for name in os.listdir() if name.endswith((".npz", ".h5")))
     alone = {}
-    for name in write:
+    for name in files:
         done = trajcli(line.format(name, f"{name}.out.h5")).code == 0
         alone[name] = list(trajectories(f"{name}.out.h5")) if done else None
-    refused = [name for name in write if alone[name] is None]
+    refused = [name for name in files if alone[name] is None]
     assert len(refused) in range(2, 8)
-    for pair in itertools.combinations_with_replacement(write, 2):
+    for pair in itertools.combinations_with_replacement(files, 2):
         result = trajcli(line.format(" ".join(pair), "both.h5") + " --overwrite")
         assert result.code == (2 if {*pair} & {*refused} else 0), (pair, result.err)
         if result.code:
@@ -378,16 +373,16 @@ def test_two_files_give_what_each_of_them_gives(trajcli, write, line):
         both, each = list(trajectories("both.h5")), [*alone[pair[0]], *alone[pair[1]]]
         assert len(both) == len(each), pair
         for one in each:
-            same = [k for k, other in enumerate(both) if _equal(one, other)]
+            same = [
+                k
+                for k, other in enumerate(both)
+                if all(
+                    a.shape == b.shape and np.allclose(a, b, rtol=1e-12, atol=1e-12)
+                    for a, b in zip(one, other, strict=True)
+                )
+            ]
             assert same, pair
             both.pop(same[0])
-
-
-def _equal(one, other):
-    return all(
-        a.shape == b.shape and np.allclose(a, b, rtol=1e-12, atol=1e-12)
-        for a, b in zip(one, other, strict=True)
-    )
 
 
 @pytest.mark.parametrize("option", ["--dt dt.npy", "--times times.npy"])

@@ -182,25 +182,18 @@ def test_velocities_are_those_of_the_positions_of_their_names(trajcli, write):
         trajcli.fails(f"check {v} --velocity-of {p}")
 
 
-def curves(path: str) -> dict[str, set[str]]:
-    """Returns the colours of each curve that a figure has."""
-    found: dict[str, set[str]] = {}
-    pattern = r'<path d="([^"]*)" clip[^>]*style="([^"]*)"'
-    for curve, style in re.findall(pattern, Path(path).read_text()):
-        if "#e4e4e4" not in style:
-            found.setdefault(curve, set()).add(re.search(r"stroke: (#\w+)", style)[1])
-    return found
-
-
 @pytest.mark.parametrize(("one", "other"), PAIRS[:2])
 def test_plot_draws_a_joint_in_one_colour(trajcli, one, other):
     pytest.importorskip("matplotlib")
     a, b = recording(one, "a"), recording(other, "b", (2, 0, 1))
     trajcli.ok(f"plot {a} {b} -o same.svg")
-    drawn = curves("same.svg")
+    text, drawn = Path("same.svg").read_text(), {}
+    for curve, style in re.findall(r'<path d="([^"]*)" clip[^>]*style="([^"]*)"', text):
+        if "#e4e4e4" not in style:
+            drawn.setdefault(curve, set()).add(re.search(r"stroke: (#\w+)", style)[1])
     assert len(drawn) == 3 == len(set.union(*drawn.values()))
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", Path("same.svg").read_text())
-    assert sorted(text for text in texts if text in NAMES) == sorted(NAMES)
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", text)
+    assert sorted(one for one in texts if one in NAMES) == sorted(NAMES)
     from trajcli.files.opening import Files
     from trajcli.views.plot import plot_sources, read_lines
 

@@ -113,8 +113,10 @@ def test_rows_without_times_are_a_path_in_every_format(trajcli, with_samples, ki
         assert result["rows"][0] == len(next(trajectories("out.h5"))["time"])
 
 
-def plan():
+@pytest.fixture
+def plans(with_samples):
     """Three plans of other lengths: one moves at its end, one stands still."""
+    arrays = {}
     for k, (rows, path) in enumerate(((80, 1.0), (60, 0.5), (40, 0.0))):
         times, span = np.linspace(0, 1.6, rows), 2.0 if k == 1 else 1.6
         values = HOME + path * REACH * eased(times / span)[:, None]
@@ -122,12 +124,8 @@ def plan():
         rates.append(np.gradient(rates[0], times, axis=0, edge_order=2))
         if k != 1:
             rates = [x * (np.arange(rows) < rows - 1)[:, None] for x in rates]
-        yield {"position": values, "velocity": rates[0], "acceleration": rates[1], "time": times}
-
-
-@pytest.fixture
-def plans(with_samples):
-    arrays = {f"demo_{k}/{name}": x for k, part in enumerate(plan()) for name, x in part.items()}
+        parts = {"position": values, "velocity": rates[0], "acceleration": rates[1], "time": times}
+        arrays |= {f"demo_{k}/{name}": x for name, x in parts.items()}
     write_h5("plans.h5", arrays)
     return f"plans.h5 {NAMES}"
 

@@ -28,18 +28,6 @@ def pose(folder):
     return folder
 
 
-@pytest.fixture
-def demos(folder) -> dict[str, np.ndarray]:
-    """demos.h5: two bodies and another dof, of three lengths; returns the rotations of each."""
-    random, pairs = np.random.default_rng(0), {}
-    for k, rows in enumerate((20, 33, 20)):
-        pair = rotations.exp(np.cumsum(random.normal(0, 0.05, (rows, 2, 3)), 0)).astype("f4")
-        pairs[f"data/demo_{k}"] = pair
-    flat = {name: pair.reshape(len(pair), 8) for name, pair in pairs.items()}
-    write_h5("demos.h5", {f"{name}/position": q[:, [*range(8), 0]] for name, q in flat.items()})
-    return pairs
-
-
 def test_no_command_takes_a_rotation_by_component_in_silence(trajcli, pose):
     for line, what in (
         ("integrate pose.csv --mode central --start zero -o out.h5", "these are a rotation"),
@@ -110,12 +98,18 @@ def test_recordings_are_differentiated_as_rotations(trajcli, pose, method, frame
         trajcli.ok("check out.h5 --recompute")
 
 
-def test_bodies_and_lengths_are_written_each_to_its_place(trajcli, demos):
+def test_bodies_and_lengths_are_written_each_to_its_place(trajcli, folder):
+    random, pairs = np.random.default_rng(0), {}
+    for k, rows in enumerate((20, 33, 20)):
+        pair = rotations.exp(np.cumsum(random.normal(0, 0.05, (rows, 2, 3)), 0)).astype("f4")
+        pairs[f"data/demo_{k}"] = pair
+    flat = {name: pair.reshape(len(pair), 8) for name, pair in pairs.items()}
+    write_h5("demos.h5", {f"{name}/position": q[:, [*range(8), 0]] for name, q in flat.items()})
     line = "differentiate demos.h5 --rotation 0:8=wxyz --method central --dt 0.1 -o"
     for out in ("out.h5", "out.npz"):
         trajcli.ok(f"{line} {out}")
     file, archive = read_h5("out.h5"), np.load("out.npz")
-    for name, pair in demos.items():
+    for name, pair in pairs.items():
         expected = rotations.differentiate(pair[None], dt=0.1, method="central")
         for part, values in zip(("orientation", *rotations.RATES), expected, strict=True):
             same(file[f"{name}/{part}"], values[0])

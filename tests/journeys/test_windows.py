@@ -132,16 +132,12 @@ def test_views_look_at_the_rows_of_a_window_alone(trajcli, folder):
     assert scored["duration"] == pytest.approx(SINCE_ROW_0[inside][-1])
 
 
-def demos(path: str, stamps: list[Any]) -> None:
-    with h5py.File(path, "w") as file:
+def test_a_window_takes_the_episodes_that_it_meets(trajcli, folder):
+    stamps = [NS[:100], NS[100:250], NS[250:]]
+    with h5py.File("in.h5", "w") as file:
         for k, times in enumerate(stamps):
             file[f"demo_{k}/position"] = k + np.arange(len(times))[:, None] * np.ones(2)
             file[f"demo_{k}/times"] = times
-
-
-def test_a_window_takes_the_episodes_that_it_meets(trajcli, folder):
-    stamps = [NS[:100], NS[100:250], NS[250:]]
-    demos("in.h5", stamps)
     since, until = NS[90], NS[200]
     line = f"export in.h5 --since {since} --until {until} --overwrite"
     assert "111 of 400 rows; 1 of 3 trajectories have none" in trajcli.ok(f"{line} -o out.h5").err

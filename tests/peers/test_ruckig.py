@@ -31,20 +31,6 @@ MOVES: dict[str, dict[str, list[float]]] = {
 }
 
 
-def trajectory_of(move: dict[str, list[float]]) -> Any:
-    problem = ruckig.InputParameter(3)
-    for name, values in move.items():
-        setattr(problem, name, values)
-    problem.max_velocity, problem.max_acceleration, problem.max_jerk = (
-        [1.0] * 3,
-        [2.0] * 3,
-        [4.0] * 3,
-    )
-    trajectory = ruckig.Trajectory(3)
-    assert ruckig.Ruckig(3).calculate(problem, trajectory) == ruckig.Result.Working
-    return trajectory
-
-
 def switches(profile: Any) -> tuple[np.ndarray, np.ndarray]:
     """The times at which a profile changes its jerk, and the jerk after each."""
     steps, jerks = [*profile.brake.t, *profile.t], [*profile.brake.j, *profile.j]
@@ -54,7 +40,15 @@ def switches(profile: Any) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("samples", [0, 50], ids=["switching times alone", "and samples between"])
 @pytest.mark.parametrize("move", MOVES)
 def test_jerk_under_zoh_lands_on_ruckigs_own_states(move: str, samples: int) -> None:
-    planned = trajectory_of(MOVES[move])
+    problem, planned = ruckig.InputParameter(3), ruckig.Trajectory(3)
+    for name, values in MOVES[move].items():
+        setattr(problem, name, values)
+    problem.max_velocity, problem.max_acceleration, problem.max_jerk = (
+        [1.0] * 3,
+        [2.0] * 3,
+        [4.0] * 3,
+    )
+    assert ruckig.Ruckig(3).calculate(problem, planned) == ruckig.Result.Working
     profiles = [switches(profile) for profile in planned.profiles[0]]
     between = np.random.default_rng(0).uniform(0, planned.duration, size=samples)
     times = np.unique(np.concatenate([[0.0], between, *(t for t, _ in profiles)]))
