@@ -1,4 +1,4 @@
-"""Shared by all tests: where the sample files and the golden numbers are."""
+"""Shared by all tests: where the sample files are."""
 
 from __future__ import annotations
 
@@ -12,8 +12,3 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture(scope="session")
 def samples() -> Path:
     return ROOT / "sample_data"
-
-
-@pytest.fixture(scope="session")
-def golden() -> Path:
-    return ROOT / "tests" / "data" / "curobo.h5"

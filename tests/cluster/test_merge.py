@@ -22,16 +22,11 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trajcli.jobs.shards.MERGED_BYTES", 2000)
 
 
-def test_a_merged_output_says_nothing_of_its_parts():
+def test_out_and_its_folder_of_parts_give_an_output_without_a_shard():
     write_parts(3)
     merge(OUT)
     with h5py.File(OUT) as file:
         assert "shard" not in file.attrs
-
-
-def test_out_and_its_folder_of_parts_mean_the_same():
-    write_parts(2)
-    merge(OUT)
     first = OUT.read_bytes()
     merge(QUANTITIES, overwrite=True)
     assert OUT.read_bytes() == first

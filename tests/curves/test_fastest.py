@@ -349,19 +349,15 @@ def test_corners_that_stop_take_as_long_as_their_lines(timed: bool) -> None:
     np.testing.assert_allclose(motion_of(whole), sum(map(motion_of, alone)), rtol=1e-9)
 
 
-def distance(points: np.ndarray, line: np.ndarray) -> np.ndarray:
-    """The distance of each point from a polyline."""
-    begin, along = line[:-1], np.diff(line, axis=0)
-    share = ((points[:, None] - begin) * along).sum(-1) / (along**2).sum(-1)
-    near = begin + np.clip(share, 0, 1)[..., None] * along
-    return np.linalg.norm(points[:, None] - near, axis=-1).min(1)
-
-
 @pytest.mark.parametrize("radius", [0.01, 0.1, 3.0])
 def test_corners_are_cut_within_a_radius(radius: float) -> None:
     for rows in (polyline(20, 30, 10), polyline(1, 1, 1), WAYPOINTS[0], min_jerk()):
         made = trajcli.retime(rows, LIMITS, corners=radius)
-        assert distance(made.position[0], rows).max() <= radius * (1 + 1e-9)
+        begin, along = rows[:-1], np.diff(rows, axis=0)
+        share = ((made.position[0][:, None] - begin) * along).sum(-1) / (along**2).sum(-1)
+        near = begin + np.clip(share, 0, 1)[..., None] * along
+        away = np.linalg.norm(made.position[0][:, None] - near, axis=-1).min(1)
+        assert away.max() <= radius * (1 + 1e-9)
         np.testing.assert_allclose(made.position[0, [0, -1]], rows[[0, -1]], atol=1e-12)
         assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
     # at the corner weights are 1, 26, 66, 26, 1, and points 0.9 of the radius before and behind

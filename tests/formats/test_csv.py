@@ -91,17 +91,6 @@ def test_a_heading_of_numbers_is_no_row(trajcli, folder, heading, first):
         np.testing.assert_array_equal(np.squeeze(file["position"]), positions)
 
 
-def stamps(kind: str, since_1970: bool) -> list[str]:
-    """Cells of 40 stamps, 0.02 s apart, with a gap of 0.5 s behind the tenth."""
-    begin = 1_700_000_000_123_456_789 if since_1970 else 0
-    since = [begin + k * 20_000_000 + (k > 9) * 500_000_000 for k in range(40)]
-    if kind == "date":
-        days = [str(day).replace("T", " ") for day in np.array(since, "datetime64[ns]")]
-        return [f"{day}{'Z' if k < 20 else '-02:00'}" for k, day in enumerate(days)]
-    per = {"ns": 1, "us": 1000, "ms": 1_000_000}[kind]
-    return [str(one // per) for one in since]
-
-
 @pytest.mark.parametrize(
     ("kind", "heading", "since_1970"),
     [
@@ -113,10 +102,17 @@ def stamps(kind: str, since_1970: bool) -> list[str]:
 )  # fmt: skip
 def test_units_of_times_follow_from_heading_or_size(trajcli, folder, kind, heading, since_1970):
     _, positions = recording()
+    begin = 1_700_000_000_123_456_789 if since_1970 else 0
+    since = [begin + k * 20_000_000 + (k > 9) * 500_000_000 for k in range(40)]
+    if kind == "date":
+        days = [str(day).replace("T", " ") for day in np.array(since, "datetime64[ns]")]
+        stamps = [f"{day}{'Z' if k < 20 else '-02:00'}" for k, day in enumerate(days)]
+    else:
+        stamps = [one // {"ns": 1, "us": 1000, "ms": 1_000_000}[kind] for one in since]
     rows = [",".join(map(repr, row)) for row in positions.tolist()]
     with open("log.csv", "w") as file:
         file.write(f"{heading},q0,q1,q2\n")
-        for stamp, row in zip(stamps(kind, since_1970), rows, strict=True):
+        for stamp, row in zip(stamps, rows, strict=True):
             file.write(f"{stamp},{row}\n")
     trajcli("differentiate log.csv:q --method central -o out.h5", code=0)
     expected = 0.02 * np.arange(40) + 0.5 * (np.arange(40) > 9)

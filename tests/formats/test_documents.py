@@ -14,19 +14,6 @@ POSITIONS = np.sin(TIMES[:, None] + np.arange(3))
 JOINTS = ["shoulder", "elbow", "wrist"]
 
 
-def points(kind: str) -> list[dict[str, object]]:
-    """Points of a JointTrajectory as ROS 1, ROS 2, or with plain seconds."""
-    names = {"ros1": ("secs", "nsecs"), "ros2": ("sec", "nanosec")}.get(kind)
-    found: list[dict[str, object]] = []
-    for time, row in zip(TIMES.tolist(), POSITIONS.tolist(), strict=True):
-        whole = int(time // 1)
-        stamp = (
-            dict(zip(names, (whole, round((time - whole) * 1e9)), strict=True)) if names else time
-        )
-        found.append({"positions": row, "velocities": [], "time_from_start": stamp})
-    return found
-
-
 def check(result, path: str = "out.h5") -> None:
     assert result.code == 0, result.err
     with h5py.File(path) as file:
@@ -40,7 +27,15 @@ def check(result, path: str = "out.h5") -> None:
 @pytest.mark.parametrize("form", ["json", "yaml"])
 @pytest.mark.parametrize("within", ["", "joint_trajectory"])
 def test_a_joint_trajectory_is_positions_times_and_names(trajcli, folder, kind, form, within):
-    message = {"header": {"frame_id": "base"}, "joint_names": JOINTS, "points": points(kind)}
+    names = {"ros1": ("secs", "nsecs"), "ros2": ("sec", "nanosec")}.get(kind)
+    points = []
+    for time, row in zip(TIMES.tolist(), POSITIONS.tolist(), strict=True):
+        whole = int(time // 1)
+        stamp = (
+            dict(zip(names, (whole, round((time - whole) * 1e9)), strict=True)) if names else time
+        )
+        points.append({"positions": row, "velocities": [], "time_from_start": stamp})
+    message = {"header": {"frame_id": "base"}, "joint_names": JOINTS, "points": points}
     document = {within: message} if within else message
     if form == "json":
         Path("in.json").write_text(json.dumps(document))

@@ -155,11 +155,6 @@ def test_names_that_occur_twice_are_told_apart_as_pandas_does(trajcli, folder):
     trajcli.refuses("differentiate log.csv -o other.h5", "q_d.1 [120, 2]")
 
 
-def test_columns_with_times_of_their_own_are_refused(trajcli, folder):
-    Path("log.csv").write_text(scope("late"))
-    trajcli.refuses(DIFFER.format(""), "columns with different times", "line 5 is the heading")
-
-
 FAMILIES = {
     "numbered joints": ("time,J1,J2,temp,status,override", "J", ["J1", "J2"]),
     "a root": ("time,root_x,root_y,battery,mode,on", "root", ["root_x", "root_y"]),
@@ -207,6 +202,7 @@ def test_two_families_are_an_error_that_lists_them(trajcli, folder):
         ("Time,J1\n" + rows(), ["log.csv, line 1: a heading of another length", "--skip-rows 1"]),
         ("arm 3\n" + HEAD + rows() + "1,2,3,4\n1,2,3\n", ["line 123: a row of", "line 2 is the"]),
         ("arm 3\n" + HEAD + rows() + "1.20,?,3\n1,2,3\n", ["line 123, column J1", "line 2 is the"]),
+        (scope("late"), ["columns with different times", "line 5 is the heading"]),
         ("1,2,3\n" + HEAD + rows(), ["line 2, column data0", "there is no heading"]),
     ],
 )

@@ -122,6 +122,7 @@ def test_seconds_that_could_be_days_are_seconds(trajcli, folder):
     [
         (thousandths("%m/%d/%Y %H:%M:%S"), NIGHT, "dates that may be dd/mm/yyyy or mm/dd/yyyy"),
         (thousandths("13/%H/2024 %H:%M:%S"), MAY_1.replace(hour=14), "in no calendar"),
+        (lambda m: "late" if m.second else f"{m:%H:%M:%S.%f}", MAY_1, "'late'"),
         (lambda m: f"T+{m.microsecond}", MAY_1, "times that are not understood"),
         (thousandths("%H:61:%S"), MAY_1, "times that are not understood"),
         (lambda m: f"{m:%d.%m.%Y}" if m.second else f"{m:%Y-%m-%d}", MAY_1, "several forms"),
@@ -134,11 +135,6 @@ def test_times_that_are_not_certain_are_refused_with_what_says_them(
     trajcli.refuses(DIFFER, said, "log.csv:Time", "line 1 is the heading", "--times")
     trajcli.ok(f"{DIFFER} --rate 50")
     np.testing.assert_array_equal(written()[0], POSITIONS)
-
-
-def test_the_first_time_that_is_not_understood_is_shown(trajcli, folder):
-    table("Time,a,b", lambda m: "late" if m.second else f"{m:%H:%M:%S.%f}", MAY_1)
-    trajcli.refuses(DIFFER, "'late'")
 
 
 def test_days_of_a_spreadsheet_are_exact_milliseconds(trajcli, folder):

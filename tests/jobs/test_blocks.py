@@ -150,27 +150,22 @@ def test_nor_do_those_of_other_outputs(folder, mode, backend, out, more):
     assert_same(Path(out), Path(f"blocks-{out}"))
 
 
-def store(kind: str) -> str:
-    """Writes actions to a file that cannot be mapped; returns the SOURCE that names them."""
-    actions = np.load("actions.npy")
-    if kind == "archive":
-        np.savez_compressed("in.npz", actions=actions, dt=np.load(f"steps{H}.npy"))
-        return "in.npz"
-    if kind == "one trajectory":
-        np.save("one.npy", actions[0])
-        return "one.npy"
-    with h5py.File("in.h5", "w") as file:
-        options = {"chunks": (1, 7, 2), "compression": 1} if kind == "chunked" else {}
-        types = {"chunked": "f4", "big-endian": ">f4", "integers": "i2", "half": "f2"}
-        file.create_dataset("actions", data=(8 * actions).astype(types[kind]), **options)
-    return "in.h5"
-
-
 @pytest.mark.parametrize(
     "kind", ["archive", "one trajectory", "chunked", "big-endian", "integers", "half"]
 )
 def test_nor_do_those_of_inputs_that_cannot_be_mapped(folder, kind):
-    source = store(kind)
+    source, actions = "in.h5", np.load("actions.npy")
+    if kind == "archive":
+        source = "in.npz"
+        np.savez_compressed(source, actions=actions, dt=np.load(f"steps{H}.npy"))
+    elif kind == "one trajectory":
+        source = "one.npy"
+        np.save(source, actions[0])
+    else:
+        with h5py.File(source, "w") as file:
+            options = {"chunks": (1, 7, 2), "compression": 1} if kind == "chunked" else {}
+            types = {"chunked": "f4", "big-endian": ">f4", "integers": "i2", "half": "f2"}
+            file.create_dataset("actions", data=(8 * actions).astype(types[kind]), **options)
     request = replace(request_of("central", "per step"), sources=[source])
     if kind == "one trajectory":
         with np.load("start.npz") as archive:

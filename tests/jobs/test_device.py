@@ -110,21 +110,16 @@ def test_a_cuda_device_gives_the_values_of_the_cpu(request_, kind):
             np.testing.assert_allclose(file[name], expected[name], rtol=2e-7, atol=1e-12)
 
 
-@pytest.mark.parametrize("options", [{"dt": "all.npy"}, {"cost": "jerk"}])
-def test_short_memory_halves_blocks_and_the_run_goes_on(request_, want, fail, options):
+@pytest.mark.parametrize(
+    ("options", "failing"),
+    [({"dt": "all.npy"}, {"block": 3}), ({"cost": "jerk"}, {"block": 3}), ({}, {"most": 1})],
+)
+def test_short_memory_halves_blocks_as_often_as_needed(request_, want, fail, options, failing):
     request = replace(request_, **options)
     expected = want(request)
-    fail(OUT_OF_MEMORY, block=3)
+    fail(OUT_OF_MEMORY, **failing)
     report = run(request)
     assert request.out.read_bytes() == expected
-    assert report["notes"] == ["blocks were halved: memory on cpu:0 was short"]
-
-
-def test_blocks_are_halved_as_often_as_needed(request_, want, fail):
-    expected = want(request_)
-    fail(OUT_OF_MEMORY, most=1)
-    report = run(request_)
-    assert request_.out.read_bytes() == expected
     assert report["notes"] == ["blocks were halved: memory on cpu:0 was short"]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from journeys.arrays import write_h5
 
+pytestmark = pytest.mark.usefixtures("folder")
 NAMES = ("pan", "lift", "elbow")
 TIMES = np.arange(300) * 0.01
 SINCE_1970 = 1_700_000_000
@@ -70,11 +71,6 @@ def recording(
     times = first + TIMES[::step]
     values = motion(times - (times[0] > 1e9) * SINCE_1970, array == "velocity")[:, list(order)]
     return write(name, array, values + off, times, [names[k] for k in order] if names else ())
-
-
-@pytest.fixture(autouse=True)
-def _folder(folder: Path) -> None:
-    """Every test writes into a folder of its own."""
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
 LENGTHS = (7, 4, 9)
-
-
-def write(dataset: type, root: Path) -> None:
-    """A data set of three episodes with LeRobot's own writer."""
-    feature = {"dtype": "float32", "shape": (2,), "names": ["shoulder", "elbow"]}
-    features = {"action": feature, "observation.state": feature}
-    made = dataset.create("me/set", 20, features, root=root, use_videos=False)
-    random, named = np.random.default_rng(0), "task" in inspect.signature(made.add_frame).parameters
-    for length in LENGTHS:
-        for _ in range(length):
-            frame = {name: random.random(2, dtype="f4") for name in features}
-            made.add_frame(frame, task="reach") if named else made.add_frame(frame | {"task": "x"})
-        made.save_episode()
-    if hasattr(made, "finalize"):
-        made.finalize()
 
 
 @pytest.mark.parametrize("dofs", ["0:2", "1"])
@@ -34,7 +18,17 @@ def test_lerobot_reads_the_features_of_a_copy(tmp_path, monkeypatch, dofs):
     from trajcli.cli import main
 
     monkeypatch.chdir(tmp_path)
-    write(dataset, tmp_path / "set")
+    feature = {"dtype": "float32", "shape": (2,), "names": ["shoulder", "elbow"]}
+    features = {"action": feature, "observation.state": feature}
+    made = dataset.create("me/set", 20, features, root=tmp_path / "set", use_videos=False)
+    random, named = np.random.default_rng(0), "task" in inspect.signature(made.add_frame).parameters
+    for length in LENGTHS:
+        for _ in range(length):
+            frame = {name: random.random(2, dtype="f4") for name in features}
+            made.add_frame(frame, task="reach") if named else made.add_frame(frame | {"task": "x"})
+        made.save_episode()
+    if hasattr(made, "finalize"):
+        made.finalize()
     integrate = f"integrate set --mode clique --start zero --dofs {dofs} -o out.h5"
     for line in (integrate, "export out.h5 --lerobot set -o out"):
         assert main(line.split()) == 0

@@ -11,7 +11,6 @@ import trajcli
 RNG = np.random.default_rng(0)
 RECORDING = RNG.normal(size=(2, 20, 3))
 DT = 0.05
-UNEVEN = RNG.uniform(0.03, 0.08, size=19)
 
 # Weights on the first five rows for derivatives 1 to 3 in the row of that number; B. Fornberg,
 # Math. Comp. 51 (1988), tables 1 and 3. Those at the end are the mirror image.

@@ -152,30 +152,23 @@ def test_gradients_of_a_spline_are_the_slopes_of_its_values(size, axis):
         weights, tilt = random.normal(size=(4, 5, 4)), random.normal(size=(rows, 4))
         tilt -= (tilt * q).sum(1)[:, None] * q  # norms stay
         along = [tilt, random.normal(size=rows)]
-        total, grads, second = _derivatives(q, times, at, weights, along)
+        given = [torch.tensor(x, requires_grad=True) for x in (q, times)]
+        total = _cost(*given, torch.tensor(at), torch.tensor(weights))
+        grads = torch.autograd.grad(total, given, create_graph=True)
+        found = sum((x * torch.tensor(d)).sum() for x, d in zip(grads, along, strict=True))
+        bends = torch.autograd.grad(found, given)
+        second = sum((x.numpy() * d).sum() for x, d in zip(bends, along, strict=True))
         numbers = {
             k: _cost(q + k * along[0], times + k * along[1], at, weights)
             for k in (1e-5, -1e-5, 2e-5, -2e-5, 1e-4, -1e-4)
         }
         slopes = [(numbers[h] - numbers[-h]) / (2 * h) for h in (1e-5, 2e-5)]
-        most = max(abs(x).max() for x in grads)
-        found = sum((x * d).sum() for x, d in zip(grads, along, strict=True))
-        assert abs(found - (4 * slopes[0] - slopes[1]) / 3) < 1e-8 * most
-        bend = (numbers[1e-4] - 2 * total + numbers[-1e-4]) / 1e-8
+        most = max(abs(x.detach().numpy()).max() for x in grads)
+        assert abs(found.item() - (4 * slopes[0] - slopes[1]) / 3) < 1e-8 * most
+        bend = (numbers[1e-4] - 2 * total.item() + numbers[-1e-4]) / 1e-8
         assert abs(second - bend) < 1e-4 * (most + abs(second))
 
 
 def _cost(q, times, at, weights):
     parts = rotations.resample(q, "spline", times=times, at=at)
     return sum((x[0] * w[:, : x.shape[-1]]).sum() for x, w in zip(parts, weights, strict=True))
-
-
-def _derivatives(q, times, at, weights, along):
-    """The cost in torch, its gradients, and its second derivative along a direction."""
-    given = [torch.tensor(x, requires_grad=True) for x in (q, times)]
-    total = _cost(*given, torch.tensor(at), torch.tensor(weights))
-    grads = torch.autograd.grad(total, given, create_graph=True)
-    slope = sum((x * torch.tensor(d)).sum() for x, d in zip(grads, along, strict=True))
-    second = torch.autograd.grad(slope, given)
-    bend = sum((x.numpy() * d).sum() for x, d in zip(second, along, strict=True))
-    return total.item(), [x.detach().numpy() for x in grads], bend

@@ -13,7 +13,6 @@ from trajcli import InputError, State, UsageError, rotations
 
 mujoco = pytest.importorskip("mujoco")
 
-BALL = '<joint type="ball"/>'
 AXIS, CONE = np.array([0.0, 0.0, 3.0]), np.array([0.0, 0.3, 1.0])
 
 

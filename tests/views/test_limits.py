@@ -35,15 +35,12 @@ def test_limits_of_the_sample_come_in_the_order_of_the_joints(samples):
     assert bounds["jerk"].upper.tolist() == [6250.0, 3750.0]
 
 
-def test_limits_with_names_are_never_matched_by_number(samples, tmp_path):
+def test_limits_with_names_are_matched_neither_by_number_nor_to_others(samples, tmp_path):
     for path in (samples / "limits.toml", write(tmp_path, URDF, "two.urdf")):
         limits = read_limits(path)
         for dofs in (["0", "1"], [str(i) for i in range(7)]):
             with pytest.raises(InputError, match="--joints"):
                 limits.bounds(dofs)
-
-
-def test_joints_of_another_robot_are_refused(samples):
     with pytest.raises(InputError, match="limits of other joints"):
         read_limits(samples / "limits.toml").bounds(["left", "right"])
 
