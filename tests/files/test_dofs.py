@@ -35,8 +35,7 @@ def test_columns_are_recognised_by_their_axes(names, dofs):
 def test_numbered_dofs_and_arrays_are_recognised_by_their_words():
     state = ["x", "y", "z", "axis_angle1", "axis_angle2", "axis_angle3", "gripper"]
     assert named(names=state) == [((3, 4, 5), "rotvec")]
-    six = [f"rot6d_{k}" for k in range(6)]
-    assert named(names=["x", *six]) == [((1, 2, 3, 4, 5, 6), "rot6d")]
+    assert named(names=["x", *[f"rot6d_{k}" for k in range(6)]]) == [((1, 2, 3, 4, 5, 6), "rot6d")]
     assert named("obs/orientation_xyzw", count=4) == [((0, 1, 2, 3), "xyzw")]
     assert named("obs/robot0_eef_quat", count=4, layout="robomimic") == [((0, 1, 2, 3), "xyzw")]
     assert named("body_quat", count=8, layout="isaaclab") == [

@@ -118,8 +118,7 @@ def test_increasing_columns_are_dofs_and_offered_as_times(trajcli, folder):
         for command in ("differentiate walk.csv -o o.h5", "resample walk.csv --to 9 -o o.h5"):
             printed = said(trajcli, f"{command} --overwrite {rotation}", 2)
             assert f"--times {shlex.quote('walk.csv:' + first)}" in printed
-        turned = rotation.replace("3:7", "2:6").split()
-        words = ["--times", f"walk.csv:{first}", *turned]
+        words = ["--times", f"walk.csv:{first}", *rotation.replace("3:7", "2:6").split()]
         trajcli("differentiate walk.csv --method central -o o.h5 --overwrite", *words, code=0)
         assert result().shape == (N, 2)  # the time that an option names is no dof
 

@@ -88,6 +88,5 @@ def test_pauses_and_short_motions_of_encoders_have_no_outliers():
     share = np.clip((np.arange(300) - 140) / 40, 0, 1)
     motion = share**3 * (10 - 15 * share + 6 * share**2)
     z = np.stack([motion, np.round(100 * motion) / 100], 1)
-    plain = trajcli.differentiate(z, dt=0.01, method="smooth")
     robust = trajcli.differentiate(z, dt=0.01, method="smooth", robust=True)
-    assert (robust.position == plain.position).all()
+    assert (robust.position == trajcli.differentiate(z, dt=0.01, method="smooth").position).all()

@@ -102,7 +102,6 @@ def test_frames_of_curobo_with_steps_one_place_on_are_curobos(case: str, group: 
 def test_gradients_are_curobos(case: str, group: Any) -> None:
     values = arguments(case, group)
     values["actions"] = torch.from_numpy(values["actions"]).requires_grad_()
-    rows = trajcli.integrate(**values)
     upstream = [torch.from_numpy(group["upstream"][part][()]) for part in QUANTITIES]
-    (grad,) = torch.autograd.grad(tuple(rows), values["actions"], upstream)
+    (grad,) = torch.autograd.grad(tuple(trajcli.integrate(**values)), values["actions"], upstream)
     assert_close(grad.numpy(), group["grad_actions"][()], "grad_actions")

@@ -271,10 +271,9 @@ def test_tensors_of_any_type_give_what_arrays_do():
     q = coning(np.linspace(0.0, 1.0, 60))[0]
     dt = np.linspace(0.01, 0.02, 59)
     for method in ({"method": "backward"}, {"method": "central"}, {"window": "0.2s"}):
-        array = rotations.differentiate(q, dt=dt, **method)
         tensor = rotations.differentiate(torch.tensor(q), dt=dt, **method)
         half = rotations.differentiate(q.astype(np.float32), dt=dt, **method)
-        for x, y, z in zip(array, tensor, half, strict=True):
+        for x, y, z in zip(rotations.differentiate(q, dt=dt, **method), tensor, half, strict=True):
             np.testing.assert_allclose(y, x, atol=1e-11 * abs(x).max())
             assert z.dtype == np.float32
     mapped = torch.func.vmap(lambda q: rotations.differentiate(q, dt=0.1, window=5).angular_jerk)
