@@ -34,24 +34,6 @@ UNEVEN = np.array([1.0, 2.0, 1.0])
 Call = Callable[..., Any]
 
 
-def retimed(rows: Any, limit: Any) -> Any:
-    return trajcli.retime(Trajectory(None, rows, None, None, STAMPS), {"velocity": limit})
-
-
-def scored(rows: Any, time: Any, limit: Any) -> Any:
-    return trajcli.score(Trajectory(rows, None, None, None, time), {"velocity": limit})
-
-
-def sampled(rows: Any, time: Any, times: Any) -> Any:
-    return trajcli.sample(
-        Trajectory(rows, ROWS, ROWS, None, time, "acceleration", {"scheme": "zoh"}), times
-    )
-
-
-def concatenated(rows: Any, time: Any) -> Any:
-    return trajcli.concatenate([Trajectory(rows, None, None, None, time)] * 2)
-
-
 def saved(rows: Any) -> Any:
     path = Path(os.environ["TRAJCLI_TEST_FOLDER"]) / "out.npz"
     Trajectory(rows, None, None, None, STAMPS).save(path, overwrite=True)
@@ -87,10 +69,21 @@ CALLS: dict[str, tuple[Call, dict[str, Any]]] = {
     "fit, times": (given(trajcli.fit, positions=ROWS), {"times": STAMPS, "error": 50.0}),
     "resample": (trajcli.resample, {"rows": ROWS, "dt": STEPS, "at": NEW}),
     "resample, times": (given(trajcli.resample, rows=ROWS), {"times": STAMPS, "rate": 2.0}),
-    "sample": (sampled, {"rows": ROWS, "time": STAMPS, "times": NEW + 2.0}),
-    "concatenate": (concatenated, {"rows": ROWS, "time": STAMPS}),
-    "retime": (retimed, {"rows": ROWS, "limit": np.array([9.0, 7.0])}),
-    "score": (scored, {"rows": ROWS, "time": STAMPS, "limit": 9.0}),
+    "sample": (
+        lambda rows, time, times: trajcli.sample(
+            Trajectory(rows, ROWS, ROWS, None, time, "acceleration", {"scheme": "zoh"}), times),
+        {"rows": ROWS, "time": STAMPS, "times": NEW + 2.0}),
+    "concatenate": (
+        lambda rows, time: trajcli.concatenate([Trajectory(rows, None, None, None, time)] * 2),
+        {"rows": ROWS, "time": STAMPS}),
+    "retime": (
+        lambda rows, limit: trajcli.retime(
+            Trajectory(None, rows, None, None, STAMPS), {"velocity": limit}),
+        {"rows": ROWS, "limit": np.array([9.0, 7.0])}),
+    "score": (
+        lambda rows, time, limit: trajcli.score(
+            Trajectory(rows, None, None, None, time), {"velocity": limit}),
+        {"rows": ROWS, "time": STAMPS, "limit": 9.0}),
     "load": (saved, {"rows": ROWS}),
     "operator": (given(trajcli.operator, horizon=3), {"dt": UNEVEN}),
     "operator, times": (given(trajcli.operator, horizon=3), {"times": STAMPS[:4]}),

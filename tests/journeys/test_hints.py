@@ -38,16 +38,6 @@ def known_options() -> dict[str, set[str]]:
     }
 
 
-def require_options(command: str, printed: str) -> None:
-    """Every option in a line of a message is one of the command, or of one that the line names."""
-    known = known_options()
-    for line in filter(lambda text: "o such option" not in text, printed.splitlines()):
-        if not re.match(OTHERS, line.partition("try:")[2].strip()):
-            named = {command, *(set(re.findall("[a-z]+", line)) & known.keys())}
-            for option in re.findall(OPTION, line):
-                assert any(option in known[name] for name in named), (command, line)
-
-
 def complete(step: str, refused: str) -> str:
     """The whole line of a row's short form "+ MORE" or "@ SOURCE MORE"."""
     command, _, rest = f"{refused}  ".split(" ", 2)
@@ -103,7 +93,13 @@ def test_a_hint_that_is_followed_works(name, tmp_path, monkeypatch, capfd):
         capfd.readouterr()
         assert main(shlex.split(refused)) == 2
         printed = capfd.readouterr().err
-        require_options(refused.split()[0], printed)
+        # every option in a line is one of the command, or of one that the line names
+        command, known = refused.split()[0], known_options()
+        for line in filter(lambda text: "o such option" not in text, printed.splitlines()):
+            if not re.match(OTHERS, line.partition("try:")[2].strip()):
+                names = {command, *(set(re.findall("[a-z]+", line)) & known.keys())}
+                for option in re.findall(OPTION, line):
+                    assert any(option in known[one] for one in names), (command, line)
         require_words_of_the_shell(printed)
         hint = printed.partition("try:")[2].strip()
         assert hint, printed
