@@ -33,19 +33,6 @@ PROGRAMS = {"mpirun": "mpirun.openmpi --oversubscribe", "mpiexec": "mpiexec.hydr
 """Names that do not depend on which MPI is the machine's choice, and more tasks than processors."""
 
 
-@pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
-    """`trajcli` and `torchrun` on the path, run by this Python; root may use Open MPI."""
-    (tmp_path / "bin").mkdir()
-    for name, module in (("trajcli", "trajcli"), ("torchrun", "torch.distributed.run")):
-        script = tmp_path / "bin" / name
-        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
-        script.chmod(0o755)
-    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return {**os.environ, **root, "PATH": path, "PYTHONPATH": str(ROOT)}
-
-
 def test_there_is_a_line_for_every_launcher():
     programs = [re.findall(r"sbatch|srun|torchrun|mpirun|mpiexec|parallel", line)[0]
                for line in LINES.values()]  # fmt: skip
@@ -53,7 +40,16 @@ def test_there_is_a_line_for_every_launcher():
 
 
 @pytest.mark.parametrize("title", LINES)
-def test_a_documented_line_computes_every_shard(title, trajcli, tmp_path, environ):
+def test_a_documented_line_computes_every_shard(title, trajcli, tmp_path):
+    # trajcli and torchrun on the path, run by this Python; root may use Open MPI
+    (tmp_path / "bin").mkdir()
+    for name, module in (("trajcli", "trajcli"), ("torchrun", "torch.distributed.run")):
+        script = tmp_path / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
+        script.chmod(0o755)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environ = {**os.environ, **root, "PATH": path, "PYTHONPATH": str(ROOT)}
     shutil.copytree(ROOT / "sample_data", tmp_path / "sample_data")
 
     def run(line: str, **more: object) -> None:
