@@ -42,9 +42,12 @@ def warm() -> None:
     import trajcli
     from trajcli.cli import main
 
-    rooms = [f"{trajcli.__path__[0]}/{room}" for room in ("cli", "files", "jobs", "views")]
-    modules = [f"trajcli.{Path(room).name}.{m.name}" for room in rooms
-               for m in pkgutil.iter_modules([room])]  # fmt: skip
+    # an editable install has two places, of which one holds the compiled kernels alone
+    modules = [
+        f"trajcli.{room}.{module.name}"
+        for room in ("cli", "files", "jobs", "views")
+        for module in pkgutil.iter_modules([f"{place}/{room}" for place in trajcli.__path__])
+    ]
     for name in (*modules, "trajcli.curves.resampling", "trajcli.curves.retiming", "rich.console"):
         importlib.import_module(name)
     with contextlib.redirect_stderr(io.StringIO()):
