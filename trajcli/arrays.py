@@ -214,9 +214,7 @@ def float64(values: Array) -> Array:
 def cast(values: Array, dtype: str) -> Array:
     if is_torch(values):
         return values.to(getattr(sys.modules["torch"], dtype))
-    array: Any = values
-    result: Array = array.astype(dtype)
-    return result
+    return values.astype(dtype)
 
 
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:

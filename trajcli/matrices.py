@@ -107,8 +107,7 @@ def integration_matrix(
     steps = _steps(n, dt)
     # each sum is a lower triangle of ones, whose columns are scaled by the steps
     once = match_library(np.tri(n, n, offset), steps) * steps
-    sums: Array = library(once).linalg.matrix_power(once, order)
-    return sums
+    return library(once).linalg.matrix_power(once, order)
 
 
 def start_state_masks(n: int) -> tuple[Array, Array]:
@@ -193,8 +192,7 @@ def _steps(n: int, dt: ArrayLike | float) -> Array:
         raise UsageError(wrong_shape("dt", f"a number or [{n}]", steps.shape))
     if readable(steps):
         raise_if_any(step_faults(to_numpy(steps), "dt"), UsageError)
-    each: Array = library(steps).broadcast_to(steps, (n,))
-    return each
+    return library(steps).broadcast_to(steps, (n,))
 
 
 @dataclass(frozen=True, eq=False)

@@ -285,8 +285,7 @@ def angular_scores(quaternions: Floats, times: Array, step: float | None) -> tup
 
 def _squares(values: Array) -> Array:
     wide = float64(values)
-    squares: Array = library(wide).einsum("btd,btd->bt", wide, wide)
-    return squares
+    return library(wide).einsum("btd,btd->bt", wide, wide)
 
 
 def _norm(values: Array) -> Array:
@@ -296,8 +295,7 @@ def _norm(values: Array) -> Array:
 def _root(values: Any) -> Array:
     """Takes square roots with a gradient of zero, not infinity, at zero."""
     array, zero = library(values), values == 0.0
-    root: Array = array.where(zero, 0.0, array.sqrt(array.where(zero, 1.0, values)))
-    return root
+    return array.where(zero, 0.0, array.sqrt(array.where(zero, 1.0, values)))
 
 
 def _interpolate_evenly(speed: Floats, times: Array) -> Floats:

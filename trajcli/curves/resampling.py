@@ -502,8 +502,7 @@ def spline_slopes(rows: Array, knots: Array) -> Array:
     # through three rows it is the parabola, through two the line
     n = rows.shape[1]
     if n == 1:
-        still: Array = 0.0 * rows
-        return still
+        return 0.0 * rows
     h = (knots[:, 1:] - knots[:, :-1])[..., None]
     secant = (rows[:, 1:] - rows[:, :-1]) / h
     if n == 2:
@@ -536,8 +535,7 @@ def _solve_tridiagonal(below: Array, on: Array, above: Array, right: Array) -> A
     # The even rows are solved for their own unknown and inserted in the odd rows, which leaves a
     # tridiagonal system of half the size. Splines need no pivoting.
     if on.shape[1] == 1:
-        solution: Array = right / on
-        return solution
+        return right / on
     pivot, odd = on[:, 0::2], on.shape[1] // 2
     even = [x[:, 0::2] / pivot for x in (below, above, right)]
     before, after = ([x[:, k : k + odd] for x in even] for k in (0, 1))

@@ -466,8 +466,7 @@ def _peaks(values: Array, name: str) -> tuple[NumpyArray, NumpyArray]:
 
 def _shares(low: NumpyArray, high: NumpyArray, bounds: Sequence[Floats]) -> Floats:
     lower, upper = bounds
-    share: Floats = np.maximum(high.astype(np.float64) / upper, low.astype(np.float64) / lower)
-    return share
+    return np.maximum(high.astype(np.float64) / upper, low.astype(np.float64) / lower)
 
 
 def scale_outputs(

@@ -219,17 +219,15 @@ def _step(knots: Array, index: Array) -> Array:
     last = knots.shape[1] - 1
     step = take(knots, (index + 1).clip(max=last)) - take(knots, index)
     # no step begins at the last row: 1
-    nonzero: Array = (step + 1.0 * (index == last))[..., None]
-    return nonzero
+    return (step + 1.0 * (index == last))[..., None]
 
 
 def derivative(known: Sequence[Any], tau: Array, order: int) -> Array:
     """Evaluates a derivative of Σ_m known_m·τᵐ/m! by Horner's rule; lower orders may be None."""
+    total: Array = known[-1]
     # all derivatives above the highest are zero
     if order >= len(known):
-        zero: Array = known[-1] * 0.0
-        return zero
-    total: Array = known[-1]
+        return total * 0.0
     for r in reversed(range(len(known) - order - 1)):
         total = known[order + r] + total * tau / (r + 1)
     return total
@@ -257,8 +255,7 @@ def take(values: Array, index: Array) -> Array:
     """Selects rows [b, N] of values [b, T] or [b, T, D]."""
     if len(index) == 1 and not is_torch(values):
         # several times as fast as take_along_axis
-        taken: Array = np.take(values, index[0], axis=1)
-        return taken
+        return np.take(values, index[0], axis=1)
     rows: Any = index[..., None] if values.ndim == 3 else index
     if is_torch(values):
         return values.take_along_dim(rows, 1)
