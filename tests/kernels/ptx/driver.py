@@ -48,8 +48,6 @@ def intercept(capability: int, on_launch: Callable[[Any, Any, list[Any], Memory]
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
 
-    compile_quickly()
-
     class NoDevice:
         def get_current_target(self) -> Any:
             return GPUTarget("cuda", emulated, 32)
@@ -86,7 +84,8 @@ def intercept(capability: int, on_launch: Callable[[Any, Any, list[Any], Memory]
 
 
 def compile_quickly() -> None:
-    """Leaves out Triton's choice of layouts for access to memory where there is but one.
+    """Leaves out Triton's choice of layouts for access to memory where there is but one, in what is
+    only interpreted: what a device runs, or is counted in, is compiled as it is for everybody.
 
     Its time grows with the square of the accesses, to three quarters of all. The layout of a tensor
     of one dimension and no more elements than threads is that which all tensors have before.
@@ -124,6 +123,7 @@ def emulate(capability: int) -> None:
             stages["cubin"] = lambda source, metadata: b"none"
 
         CUDABackend.add_stages = without_machine_code
+        compile_quickly()
     intercept(capability, execute)
 
 
