@@ -15,7 +15,6 @@ from trajcli.kernels.program import Array, Cascade, Floats, Gradients, Program
 from trajcli.modes import QUANTITIES, Mode
 
 Arrays = Mapping[str, Any]
-FloatArray = Floats
 NAMES = "actions", *(f"{role}_{part}" for role in ("start", "goal") for part in QUANTITIES)
 
 
@@ -73,11 +72,11 @@ def pull_back(
 
 def _gradient_of_cascade_steps(
     program: Cascade,
-    dt: FloatArray,
-    start: Sequence[FloatArray | None],
-    rows: Sequence[FloatArray],
+    dt: Floats,
+    start: Sequence[Floats | None],
+    rows: Sequence[Floats],
     upstream: Arrays,
-) -> FloatArray:
+) -> Floats:
     """Computes the gradient of the unequal steps dt [b, n] of a cascade, [B, n], without torch."""
     # Row t follows from row t − 1 by powers of dt_t, so the gradient is Σ_m ⟨λ_m, ∂x_m/∂dt_t⟩. Here
     # λ_m is the gradient of x_m in row t by all rows from t on: a running sum from the end below
@@ -94,7 +93,7 @@ def _gradient_of_cascade_steps(
         for name, x in zip(QUANTITIES, now, strict=True)
     ]
 
-    def power(r: int) -> FloatArray:
+    def power(r: int) -> Floats:
         return step**r / (math.factorial(r) if program.is_exact else 1)
 
     total = np.zeros(now[0].shape[:2])

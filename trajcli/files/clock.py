@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from trajcli.arrays import step_faults, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, InputError, raise_if_any, wrong_shape
-from trajcli.files.catalogue import Dataset, Numbers, load_array, stack_arrays
+from trajcli.files.catalogue import Dataset, Numbers, Values, load_array, stack_arrays
 from trajcli.files.conversion import as_line, convert_values, divide, read_unit
 from trajcli.files.quantities import split_unit
 from trajcli.files.source import Place, first_and_more
@@ -26,7 +26,6 @@ from trajcli.kernels.program import Floats, Integers, NumpyArray
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
-Values: TypeAlias = "NumpyArray | Dataset"
 # Units that are not converted, in lower case without a final s: such a file is refused, where an
 # unknown word would be read as seconds.
 _OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
