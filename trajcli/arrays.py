@@ -95,7 +95,7 @@ def as_array(values: Any, where: str = "input") -> Array:
     # long double: kernels and torch have none
     if not is_torch(array) and array.dtype.itemsize > 8:
         with np.errstate(over="ignore"):
-            return np.asarray(array).astype(np.float64)
+            return array.astype(np.float64)
     return array
 
 
@@ -234,9 +234,7 @@ class Library(Protocol):
 
 def library(values: Array) -> Library:
     """Finds the module of an array: torch for a tensor, else NumPy."""
-    module: Any = sys.modules["torch"] if is_torch(values) else np
-    found: Library = module
-    return found
+    return sys.modules["torch"] if is_torch(values) else np
 
 
 def interleave(even: Array, odd: Array) -> Array:

@@ -366,7 +366,7 @@ def _growth(trajectory: Trajectory, knots: Array, pace: Pace) -> Array:
         if name in between:
             values = concatenate([values, between[name][numbers, :, 0, dof]], 1)
         # column 0 is the row, the others the extremes after it
-        value: Any = values[np.arange(len(numbers)), root + 1]
+        value = values[np.arange(len(numbers)), root + 1]
         share = (value / value.detach()) ** (1 / order)
         before: Any = growth
         growth = before.index_put((match_library(numbers, knots),), share)
